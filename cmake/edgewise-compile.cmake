@@ -1,0 +1,53 @@
+# Compiler settings shared by every target of the project: warnings, sanitizers, ccache, one precompiled header.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+# Executables and libraries alike, so that one precompiled header fits all targets.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+
+find_program(EDGEWISE_CCACHE ccache)
+if(EDGEWISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # ccache looks through a precompiled header only when told that its macros do not matter.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${EDGEWISE_CCACHE}")
+endif()
+
+foreach(sanitizer IN LISTS EDGEWISE_SANITIZE)
+  add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${sanitizer})
+endforeach()
+if("undefined" IN_LIST EDGEWISE_SANITIZE)
+  # libtorch is built without RTTI checks in mind: the vptr check reports its classes, not ours.
+  add_compile_options(-fno-sanitize=vptr -fno-sanitize-recover=undefined)
+endif()
+
+# edgewise_target(NAME): our warnings on a target of ours.
+function(edgewise_target name)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
+    -Wno-unknown-pragmas>)
+  if(EDGEWISE_WERROR)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+  endif()
+endfunction()
+
+# edgewise_torch_target(NAME): the same for a target that includes torch, with the shared precompiled header.
+function(edgewise_torch_target name)
+  edgewise_target(${name})
+  if(EDGEWISE_PCH)
+    if(NOT TARGET edgewise_pch)
+      file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/edgewise_pch.cpp" CONTENT "")
+      add_library(edgewise_pch OBJECT "${CMAKE_BINARY_DIR}/edgewise_pch.cpp")
+      target_link_libraries(edgewise_pch PRIVATE edgewise::torch)
+      target_precompile_headers(edgewise_pch PRIVATE <torch/torch.h> <torch/library.h>)
+      edgewise_target(edgewise_pch)
+    endif()
+    target_precompile_headers(${name} REUSE_FROM edgewise_pch)
+  endif()
+endfunction()

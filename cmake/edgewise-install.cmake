@@ -1,0 +1,16 @@
+# cmake --install: headers, libraries, the command line, and a package that find_package(edgewise) finds.
+include(CMakePackageConfigHelpers)
+install(TARGETS edgewise edgewise_train EXPORT edgewise-targets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(EDGEWISE_BUILD_CLI)
+  install(TARGETS edgewise_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/edgewise DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT edgewise-targets NAMESPACE edgewise::
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/edgewise)
+configure_package_config_file(cmake/edgewise-config.cmake.in edgewise-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/edgewise)
+write_basic_package_version_file(edgewise-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/edgewise-config.cmake"
+  "${CMAKE_CURRENT_BINARY_DIR}/edgewise-config-version.cmake" cmake/edgewise-torch.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/edgewise)

@@ -1,0 +1,40 @@
+// Dataset: examples by index, in splits. Batches are padded to one length; padding is token 0 and mask false.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace edgewise::data {
+
+enum class Split { kTrain, kValidation, kTest };
+Split parse_split(std::string_view name);  // "train" | "validation" | "test"
+std::string_view to_string(Split split);
+
+struct Batch {
+  std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower (one tower, or two for retrieval)
+  std::vector<at::Tensor> masks;   // one [B, N] bool per tower, true = valid token
+  at::Tensor labels;               // [B] int64, or [B, N] int64 for token classification
+
+  int64_t size() const { return tokens.empty() ? 0 : tokens[0].size(0); }
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual std::string name() const = 0;
+  virtual int64_t size(Split split) const = 0;        // number of examples
+  virtual int64_t vocabulary() const = 0;             // token ids are below this
+  virtual int64_t classes() const = 0;
+  virtual int64_t max_length() const = 0;             // longest padded length
+  virtual bool labels_tokens() const = 0;             // labels are [B, N] instead of [B]
+  // Thread-safe. The same indices always give the same batch.
+  virtual Batch batch(Split split, std::span<const int64_t> indices) const = 0;
+};
+
+}  // namespace edgewise::data

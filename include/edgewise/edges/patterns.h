@@ -1,0 +1,48 @@
+// Edge sources that do not learn, and the union of sources.
+#pragma once
+
+#include <edgewise/edges/edge_source.h>
+
+#include <vector>
+
+namespace edgewise {
+
+// Every valid pair.
+class FullEdges : public EdgeSource {
+ public:
+  EdgeChoice choose(const EdgeRequest& request) override;
+};
+
+// Keys within `width` tokens on each side of the query: |i - j| <= width. width = 0 is self-loops.
+class WindowEdges : public EdgeSource {
+ public:
+  explicit WindowEdges(int64_t width);
+  EdgeChoice choose(const EdgeRequest& request) override;
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  int64_t width_;
+};
+
+// Edges given by the caller, e.g. of an input graph; must have the shape of every request.
+class GivenEdges : public EdgeSource {
+ public:
+  explicit GivenEdges(EdgeSet edges);
+  EdgeChoice choose(const EdgeRequest& request) override;
+
+ private:
+  EdgeSet edges_;
+};
+
+// The union of sources, of which at most one learns. An edge that a pattern has anyway is not the learner's doing: it
+// gets no credit for it.
+class UnionEdges : public EdgeSource {
+ public:
+  explicit UnionEdges(std::vector<EdgeSourcePtr> sources);
+  EdgeChoice choose(const EdgeRequest& request) override;
+
+ private:
+  std::vector<EdgeSourcePtr> sources_;
+};
+
+}  // namespace edgewise

@@ -1,0 +1,91 @@
+// EdgeSet: the edges of B x H bipartite graphs between L queries and S keys.
+//
+// Edges are a set: within a row the columns are sorted and unique. The physical layout is CSR over all
+// B*H*L rows; the transposed layout (CSC) and the dense mask are made on first use and kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace edgewise {
+
+struct EdgeShape {
+  int64_t batch = 0;    // B
+  int64_t heads = 0;    // H
+  int64_t queries = 0;  // L
+  int64_t keys = 0;     // S
+
+  int64_t rows() const { return batch * heads * queries; }     // B*H*L
+  int64_t columns() const { return batch * heads * keys; }     // B*H*S
+  int64_t pairs() const { return rows() * keys; }              // B*H*L*S
+  bool operator==(const EdgeShape&) const = default;
+};
+std::string to_string(const EdgeShape& shape);  // "[B=2, H=4, L=16, S=16]"
+
+// The same edges ordered by key: column c = (b*H + h)*S + j holds edges column_offsets[c] .. column_offsets[c+1].
+struct TransposedEdges {
+  at::Tensor column_offsets;  // [B*H*S + 1] int64
+  at::Tensor row_indices;     // [E] int32, the query i within its head
+  at::Tensor edge_ids;        // [E] int64, position of the edge in CSR order
+};
+
+class EdgeSet {
+ public:
+  EdgeSet();  // no graphs, no edges
+
+  // From CSR. Checks everything (sizes, dtypes, monotone offsets, columns sorted, unique and in range) and throws
+  // c10::ValueError / c10::IndexError with the offending place. O(E).
+  static EdgeSet from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
+  // The same without the checks, for edges made inside the library.
+  static EdgeSet from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
+  // From a boolean mask [B, H, L, S], true = edge.
+  static EdgeSet from_mask(const at::Tensor& mask);
+  static EdgeSet none(const EdgeShape& shape, at::Device device = at::kCPU);
+  static EdgeSet full(const EdgeShape& shape, at::Device device = at::kCPU);
+
+  const EdgeShape& shape() const;
+  int64_t edge_count() const;  // E
+  at::Device device() const;
+  const at::Tensor& row_offsets() const;  // [B*H*L + 1] int64
+  const at::Tensor& col_indices() const;  // [E] int32
+  const TransposedEdges& transposed() const;
+  at::Tensor to_mask() const;      // [B, H, L, S] bool
+  at::Tensor edge_rows() const;    // [E] int64: global row (b*H + h)*L + i of every edge
+  EdgeSet to(at::Device device) const;
+
+  // Set operations; shapes must agree.
+  EdgeSet united_with(const EdgeSet& other) const;
+  EdgeSet minus(const EdgeSet& other) const;
+  // For every edge of this set, whether `other` has it too: [E] bool.
+  at::Tensor contained_in(const EdgeSet& other) const;
+  EdgeSet restricted_to_keys(const at::Tensor& key_mask) const;        // [B, S] bool, true = key takes part
+  EdgeSet restricted_to_queries(const at::Tensor& query_mask) const;   // [B, L] bool
+  // Key j may be used by query i when j <= i (upper-left aligned, as in scaled_dot_product_attention).
+  EdgeSet causal() const;
+  EdgeSet kept(const at::Tensor& keep) const;  // keep: [E] bool
+
+  // Statistics.
+  at::Tensor degrees() const;          // [B, H, L] int64, edges per query
+  at::Tensor edges_per_head() const;   // [B, H] int64
+  // Edges over valid pairs, per head over the whole batch: [H] double. Without masks every pair is valid.
+  at::Tensor density(const std::optional<at::Tensor>& key_mask = std::nullopt,
+                     const std::optional<at::Tensor>& query_mask = std::nullopt) const;
+
+  // A safetensors file with row_offsets, col_indices and the shape. load() checks what it reads.
+  void save(const std::string& path) const;
+  static EdgeSet load(const std::string& path);
+
+ private:
+  struct Layouts;
+  std::shared_ptr<Layouts> layouts_;
+};
+
+// Number of (query, key) pairs per head that take part: sum over items of valid queries x valid keys.
+int64_t valid_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& key_mask,
+                    const std::optional<at::Tensor>& query_mask);
+
+}  // namespace edgewise

@@ -1,0 +1,38 @@
+// Edges from memberships: p_ij = query_membership_i . key_side_j (+ exploration), then the edge law. docs/math.md, "Laws".
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <edgewise/graph/edge_set.h>
+#include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/random_stream.h>
+
+#include <optional>
+#include <string_view>
+
+namespace edgewise {
+
+// kDirect visits every pair (cost L*S*C); kFastRg draws edges (cost edges + (L + S)*C); kAuto takes the cheaper one per
+// item and head by predicted cost. All have the same law.
+enum class Sampler { kAuto, kDirect, kFastRg };
+Sampler parse_sampler(std::string_view name);  // "auto" | "direct" | "fastrg"
+
+struct SampleOptions {
+  EdgeLaw law = EdgeLaw::kBernoulli;
+  double exploration = 0;                 // delta, added to p before the law
+  std::optional<at::Tensor> key_mask;     // [B, S] bool, true = key takes part
+  std::optional<at::Tensor> query_mask;   // [B, L] bool, rows that are not valid get no edge
+  bool is_causal = false;
+  bool self_loops = false;                // adds (i, i); needs L == S
+  Sampler sampler = Sampler::kAuto;
+  RandomStream random;
+};
+
+// query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the plain ATen sampler runs.
+EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
+                         const SampleOptions& options = {});
+
+// Absent pairs, each drawn with probability `rate`, uniformly among pairs that are not in `edges` and that the masks allow.
+EdgeSet sample_probe_edges(const EdgeSet& edges, double rate, const SampleOptions& options);
+
+}  // namespace edgewise

@@ -1,0 +1,5 @@
+#pragma once
+
+namespace edgewise {
+const char* version();  // "0.1.0"
+}
