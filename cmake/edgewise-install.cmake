@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 install(TARGETS edgewise edgewise_train EXPORT edgewise-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(EDGEWISE_BUILD_CLI)
+if(TARGET edgewise_cli)
   install(TARGETS edgewise_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY include/edgewise DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
