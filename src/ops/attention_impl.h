@@ -6,6 +6,7 @@
 
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/functional.h>
 
 #include "kernels/params.h"
 
@@ -40,6 +41,18 @@ struct AttentionBackward {
   at::Tensor credit;             // [E] by the rule; undefined for kNone
   at::Tensor probe_credit;       // [probes], effect of adding each; undefined without probes
 };
+
+// `scale` defaults to 1 / sqrt(D).
+AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                 const EdgeSet& edges, std::optional<double> scale);
+
+// The implementation that `backend` names, or the best one for the device.
+AttentionForward run_forward(const AttentionInputs& in,
+                             functional::Backend backend = functional::Backend::kAuto);
+AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
+                               const at::Tensor& grad_output, const CreditRequest& credit,
+                               functional::Backend backend = functional::Backend::kAuto);
+kernels::CreditRule credit_rule(const EdgeCredit& credit);
 
 AttentionForward kernel_forward(const AttentionInputs& in);
 AttentionBackward kernel_backward(const AttentionInputs& in, const AttentionForward& forward,

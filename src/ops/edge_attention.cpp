@@ -1,4 +1,4 @@
-// functional::edge_attention: checks, choice of implementation, autograd.
+// functional::edge_attention: autograd around the implementations that ops/dispatch.cpp chooses from.
 #include <edgewise/ops/functional.h>
 
 #include <ATen/ops/empty.h>
@@ -7,9 +7,7 @@
 
 #include <cmath>
 
-#include "graph/checks.h"
 #include "ops/attention_impl.h"
-#include "ops/reference.h"
 #include "ops/streams.h"
 
 namespace edgewise::functional {
@@ -19,85 +17,6 @@ using ops::AttentionBackward;
 using ops::AttentionForward;
 using ops::AttentionInputs;
 using ops::CreditRequest;
-
-void check_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  const EdgeSet& edges, const EdgeAttentionOptions& options) {
-  const char* const name = "edge_attention";
-  TORCH_CHECK_VALUE(query.dim() == 4 && key.dim() == 4 && value.dim() == 4, name,
-                    ": expected query [B, H, L, D], key [B, H, S, D] and value [B, H, S, Dv]; got ",
-                    query.sizes(), ", ", key.sizes(), " and ", value.sizes());
-  TORCH_CHECK_VALUE(
-      key.size(0) == query.size(0) && key.size(1) == query.size(1) && key.size(3) == query.size(3), name,
-      ": expected key [", query.size(0), ", ", query.size(1), ", S, ", query.size(3), "] to match query ",
-      query.sizes(), "; got ", key.sizes());
-  TORCH_CHECK_VALUE(
-      value.size(0) == key.size(0) && value.size(1) == key.size(1) && value.size(2) == key.size(2), name,
-      ": expected value [", key.size(0), ", ", key.size(1), ", ", key.size(2), ", Dv] to match key ",
-      key.sizes(), "; got ", value.sizes());
-  TORCH_CHECK_TYPE(query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type(),
-                   name, ": expected query, key and value of one dtype; got ", query.scalar_type(), ", ",
-                   key.scalar_type(), " and ", value.scalar_type());
-  TORCH_CHECK_TYPE(query.scalar_type() == at::kFloat || query.scalar_type() == at::kDouble ||
-                       query.scalar_type() == at::kBFloat16,
-                   name, ": expected float32, float64 or bfloat16; got ", query.scalar_type());
-  TORCH_CHECK_VALUE(
-      query.device() == key.device() && query.device() == value.device() && query.device() == edges.device(),
-      name, ": expected query, key, value and edges on one device; got ", query.device(), ", ", key.device(),
-      ", ", value.device(), " and ", edges.device());
-  graph::check_same_shape(name, {query.size(0), query.size(1), query.size(2), key.size(2)}, edges.shape());
-  TORCH_CHECK_VALUE(options.dropout_p >= 0 && options.dropout_p <= 1, name,
-                    ": expected dropout_p in [0, 1]; got ", options.dropout_p);
-  TORCH_CHECK_VALUE(!options.scale || std::isfinite(*options.scale), name, ": expected a finite scale; got ",
-                    options.scale.value_or(0));
-}
-
-// Dense matrices win on a GPU unless edges are rare; the edge list keeps memory linear.
-Backend resolve(Backend backend, const AttentionInputs& in) {
-  if (backend == Backend::kKernel)
-    TORCH_CHECK_VALUE(in.query.is_cpu(), "edge_attention: the kernel back end runs on CPU tensors; got ",
-                      in.query.device(), ". Use Backend::kAuto");
-  if (backend != Backend::kAuto) return backend;
-  if (in.query.is_cpu()) return Backend::kKernel;
-  const double pairs = static_cast<double>(in.edges.shape().pairs());
-  const double edges = static_cast<double>(in.edges.edge_count());
-  return pairs < 4e9 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
-}
-
-AttentionForward run_forward(Backend backend, const AttentionInputs& in) {
-  switch (backend) {
-    case Backend::kKernel:
-      return ops::kernel_forward(in);
-    case Backend::kDense:
-      return ops::reference::dense_forward(in);
-    default:
-      return ops::reference::edge_list_forward(in);
-  }
-}
-
-AttentionBackward run_backward(Backend backend, const AttentionInputs& in, const AttentionForward& forward,
-                               const at::Tensor& grad, const CreditRequest& credit) {
-  switch (backend) {
-    case Backend::kKernel:
-      return ops::kernel_backward(in, forward, grad, credit);
-    case Backend::kDense:
-      return ops::reference::dense_backward(in, forward, grad, credit);
-    default:
-      return ops::reference::edge_list_backward(in, forward, grad, credit);
-  }
-}
-
-kernels::CreditRule rule_of(const EdgeCredit& credit) {
-  switch (credit.estimator) {
-    case Estimator::kPaper:
-      return kernels::CreditRule::kPaper;
-    case Estimator::kLogit:
-      return kernels::CreditRule::kLogit;
-    case Estimator::kCounterfactual:
-      return credit.present_form == PresentForm::kSoftmax ? kernels::CreditRule::kLogit
-                                                          : kernels::CreditRule::kLeaveOneOut;
-  }
-  TORCH_INTERNAL_ASSERT(false);
-}
 
 // dP/dp of the law at the given edges. The straight-through estimators pass it by (they treat the draw as the
 // identity); the counterfactual one is a derivative of the expectation and needs it.
@@ -160,7 +79,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                                 const at::Tensor& value, const at::Tensor& query_membership,
                                                 const at::Tensor& key_side,
                                                 const c10::intrusive_ptr<Call>& call) {
-    const AttentionForward result = run_forward(call->backend, call->inputs);
+    const AttentionForward result = ops::run_forward(call->inputs, call->backend);
     call->lse = result.lse;
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -190,11 +109,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const at::Tensor grad = grads[0].defined() ? grads[0] : at::zeros_like(saved[5]);
     CreditRequest request;
     if (call->credit) {
-      request.rule = rule_of(*call->credit);
+      request.rule = ops::credit_rule(*call->credit);
       request.probes = call->credit->probes;
     }
     const AttentionBackward result =
-        run_backward(call->backend, inputs, {saved[5], call->lse}, grad, request);
+        ops::run_backward(inputs, {saved[5], call->lse}, grad, request, call->backend);
     std::pair<at::Tensor, at::Tensor> membership;
     if (call->credit) membership = membership_grads(*call, result, grads[1]);
     return {result.query, result.key, result.value, membership.first, membership.second, {}};
@@ -203,19 +122,14 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
 LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const EdgeSet& given, const EdgeCredit* credit, const EdgeAttentionOptions& options) {
-  check_inputs(query, key, value, given, options);
+  check_attention(query, key, value, given, options);
   const EdgeSet edges = options.is_causal ? given.causal() : given;
   auto call = c10::make_intrusive<Call>();
-  call->inputs.query = query.detach();
-  call->inputs.key = key.detach();
-  call->inputs.value = value.detach();
-  call->inputs.edges = edges;
-  call->inputs.scale =
-      options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(3), 1))));
+  call->inputs = ops::attention_inputs(query.detach(), key.detach(), value.detach(), edges, options.scale);
   call->inputs.dropout_p = options.dropout_p;
   if (options.dropout_p > 0)
     call->inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
-  call->backend = resolve(options.backend, call->inputs);
+  call->backend = options.backend;
   at::Tensor query_membership, key_side;
   if (credit) {
     TORCH_CHECK_VALUE(!options.is_causal,

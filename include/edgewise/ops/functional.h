@@ -1,5 +1,5 @@
-// Attention over edges, differentiable. Same order and meaning as scaled_dot_product_attention, with edges in place of
-// a mask: softmax over the chosen keys only. A row with no edge gives output 0 and gradient 0.
+// Attention over edges, differentiable. Same order and meaning as scaled_dot_product_attention, with edges in
+// place of a mask: softmax over the chosen keys only. A row with no edge gives output 0 and gradient 0.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,20 +16,27 @@ namespace edgewise::functional {
 enum class Backend { kAuto, kKernel, kReference, kDense };
 
 struct EdgeAttentionOptions {
-  double dropout_p = 0;            // dropout on the attention weights, counter-based from `random`
-  bool is_causal = false;          // drop edges with key > query
-  std::optional<double> scale;     // default 1 / sqrt(D)
+  double dropout_p = 0;         // dropout on the attention weights, counter-based from `random`
+  bool is_causal = false;       // drop edges with key > query
+  std::optional<double> scale;  // default 1 / sqrt(D)
   RandomStream random;
   Backend backend = Backend::kAuto;
 };
 
-// query [B, H, L, D], key [B, H, S, D], value [B, H, S, Dv], all of one dtype (fp32, fp64, bf16) -> [B, H, L, Dv].
+// Throws with a sentence unless shapes, dtypes, devices and options fit together. Every call below checks
+// this itself.
+void check_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const EdgeSet& edges, const EdgeAttentionOptions& options = {});
+
+// query [B, H, L, D], key [B, H, S, D], value [B, H, S, Dv], all of one dtype (fp32, fp64, bf16) -> [B, H, L,
+// Dv].
 at::Tensor edge_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const EdgeSet& edges, const EdgeAttentionOptions& options = {});
 
 struct LearnedAttention {
-  at::Tensor output;           // [B, H, L, Dv]
-  at::Tensor sampled_density;  // [H], decided edges / credit.pairs_per_head; its gradient reaches the decided edges
+  at::Tensor output;  // [B, H, L, Dv]
+  at::Tensor
+      sampled_density;  // [H], decided edges / credit.pairs_per_head; its gradient reaches the decided edges
 };
 
 // The same, and the backward pass also teaches the learner behind `credit`.

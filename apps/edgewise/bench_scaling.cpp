@@ -1,0 +1,181 @@
+// edgewise bench scaling: sampling, attention and the learner's gradients at a fixed number of edges per row,
+// from n to 2n to 4n ... Each length is measured in a process of its own, so that its peak memory is its own.
+#include <c10/util/Exception.h>
+#include <edgewise/io/environment.h>
+#include <edgewise/ops/functional.h>
+#include <edgewise/ops/sample.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "bench.h"
+#include "table.h"
+
+namespace edgewise::app {
+namespace {
+
+struct Arguments {
+  std::vector<int64_t> lengths = {4096, 8192, 16384, 32768, 65536};
+  double edges_per_row = 32;
+  int64_t clusters = 32, dim = 32, heads = 2;
+  double seconds = 2;
+  int64_t dense_up_to = 8192;
+  bool json = false;
+  int64_t one = 0;  // hidden: measure one length and print the numbers
+};
+
+struct Measured {
+  double edges = 0, sample_ms = 0, forward_ms = 0, backward_ms = 0, dense_ms = 0, peak_bytes = 0;
+  double total_ms() const { return sample_ms + forward_ms + backward_ms; }
+};
+
+// Runs in the child process.
+int measure_one(const Arguments& a) {
+  const int64_t n = a.one;
+  const double largest_p = a.edges_per_row / static_cast<double>(n);
+  // Memberships around 1/2, as a layer starts, scaled so that a row has edges_per_row edges on average.
+  const at::Tensor membership = (at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25).requires_grad_();
+  at::Tensor side = at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25;
+  side = (side * (largest_p / (0.25 * static_cast<double>(a.clusters)))).requires_grad_();
+  const auto make = [&] { return at::randn({1, a.heads, n, a.dim}).requires_grad_(); };
+  const at::Tensor q = make(), k = make(), v = make(), grad = at::randn({1, a.heads, n, a.dim});
+
+  const int64_t before = io::current_memory_bytes();
+  Measured result;
+  SampleOptions sampling;
+  EdgeCredit credit;
+  credit.probe_rate = std::min(0.02, 64.0 / static_cast<double>(n));
+  const auto sample = [&] {
+    ++sampling.random.step;
+    EdgeSet edges = sample_sbm_edges(membership, side, sampling);
+    credit.probes = sample_probe_edges(edges, credit.probe_rate, sampling);
+    return edges;
+  };
+  EdgeSet edges = sample();
+  result.edges = static_cast<double>(edges.edge_count());
+  credit.query_membership = membership;
+  credit.key_side = side;
+  functional::LearnedAttention output = functional::edge_attention(q, k, v, edges, credit);
+  output.output.backward(grad);
+  // Peak of one whole step; the repeats below only take time.
+  result.peak_bytes = static_cast<double>(io::peak_memory_bytes() - before);
+
+  result.sample_ms = measure([&] { edges = sample(); }, a.seconds).median_ms;
+  result.forward_ms =
+      measure([&] { output = functional::edge_attention(q, k, v, edges, credit); }, a.seconds).median_ms;
+  result.backward_ms = measure(
+                           [&] {
+                             // The transposed edges belong to the step, so every repeat makes them anew.
+                             const EdgeSet fresh = EdgeSet::from_trusted_csr(
+                                 edges.shape(), edges.row_offsets(), edges.col_indices());
+                             for (const at::Tensor& x : {q, k, v, membership, side})
+                               x.mutable_grad() = at::Tensor();
+                             functional::edge_attention(q, k, v, fresh, credit).output.backward(grad);
+                           },
+                           a.seconds)
+                           .median_ms -
+                       result.forward_ms;
+  if (n <= a.dense_up_to)
+    result.dense_ms = measure_dense(q.detach(), k.detach(), v.detach(), true, a.seconds).median_ms;
+  std::cout << result.edges << " " << result.sample_ms << " " << result.forward_ms << " "
+            << result.backward_ms << " " << result.dense_ms << " " << result.peak_bytes << "\n";
+  return 0;
+}
+
+Measured measure_in_child(const Arguments& a, int64_t n) {
+  std::ostringstream command;
+  command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench scaling --one " << n
+          << " --edges-per-row " << a.edges_per_row << " --clusters " << a.clusters << " --dim " << a.dim
+          << " --heads " << a.heads << " --seconds " << a.seconds << " --dense-up-to " << a.dense_up_to;
+  FILE* pipe = ::popen(command.str().c_str(), "r");
+  TORCH_CHECK(pipe, "bench scaling: cannot start a child process");
+  Measured result;
+  const int fields =
+      std::fscanf(pipe, "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms, &result.forward_ms,
+                  &result.backward_ms, &result.dense_ms, &result.peak_bytes);
+  TORCH_CHECK(::pclose(pipe) == 0 && fields == 6, "bench scaling: the measurement of n = ", n,
+              " failed (out of memory?)");
+  return result;
+}
+
+// Slope of log y over log n by least squares.
+double exponent(const std::vector<int64_t>& lengths, const std::vector<double>& values) {
+  double sx = 0, sy = 0, sxx = 0, sxy = 0;
+  const double count = static_cast<double>(lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const double x = std::log(static_cast<double>(lengths[i])), y = std::log(std::max(values[i], 1e-9));
+    sx += x, sy += y, sxx += x * x, sxy += x * y;
+  }
+  return (count * sxy - sx * sy) / (count * sxx - sx * sx);
+}
+
+int run(const Arguments& a) {
+  if (a.one > 0) return measure_one(a);
+  Table table({"n", "edges/row", "sample ms", "forward ms", "backward ms", "total ms", "growth",
+               "peak memory", "growth", "dense fwd+bwd ms"});
+  std::vector<double> times, peaks;
+  for (size_t i = 0; i < a.lengths.size(); ++i) {
+    const int64_t n = a.lengths[i];
+    const Measured m = measure_in_child(a, n);
+    times.push_back(m.total_ms());
+    peaks.push_back(m.peak_bytes);
+    if (a.json) {
+      std::cout << "{\"case\": \"scaling\", \"n\": " << n << ", \"edges\": " << m.edges
+                << ", \"sample_ms\": " << m.sample_ms << ", \"forward_ms\": " << m.forward_ms
+                << ", \"backward_ms\": " << m.backward_ms << ", \"peak_bytes\": " << m.peak_bytes
+                << ", \"dense_ms\": " << m.dense_ms << ", \"threads\": " << at::get_num_threads() << "}"
+                << std::endl;
+      continue;
+    }
+    const auto growth = [&](const std::vector<double>& values) {
+      return i ? fixed(values[i] / values[i - 1], 2) : std::string("-");
+    };
+    table.add({std::to_string(n), fixed(m.edges / static_cast<double>(a.heads * n), 1), fixed(m.sample_ms, 1),
+               fixed(m.forward_ms, 1), fixed(m.backward_ms, 1), fixed(m.total_ms(), 1), growth(times),
+               bytes(m.peak_bytes), growth(peaks), m.dense_ms > 0 ? fixed(m.dense_ms, 1) : "-"});
+  }
+  if (a.json) return 0;
+  table.print(std::cout);
+  if (a.lengths.size() > 1)
+    std::cout << "time grows as n^" << fixed(exponent(a.lengths, times), 2) << ", memory as n^"
+              << fixed(exponent(a.lengths, peaks), 2) << "\n";
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_scaling(CLI::App& bench, Action& action) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand(
+      "scaling", "Cost of a learned layer as n doubles, at a fixed number of edges per row");
+  command->add_option("--n", arguments->lengths, "sequence lengths")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--edges-per-row", arguments->edges_per_row, "average edges per query")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--clusters", arguments->clusters, "clusters C")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--dim", arguments->dim, "head dim")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--heads", arguments->heads, "heads")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seconds", arguments->seconds, "time per measurement")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--dense-up-to", arguments->dense_up_to, "measure dense attention up to this n")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "one JSON object per line");
+  command->add_option("--one", arguments->one)->group("");
+  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace edgewise::app

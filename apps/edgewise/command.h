@@ -1,0 +1,22 @@
+// The command line is one file per subcommand; each adds itself to the application and leaves what is to be
+// run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace edgewise::app {
+
+// What the parsed command line asks for; returns the exit status.
+using Action = std::function<int()>;
+
+void add_train(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+void add_sample(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+
+}  // namespace edgewise::app

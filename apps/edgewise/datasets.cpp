@@ -1,0 +1,43 @@
+#include "datasets.h"
+
+#include <c10/util/Exception.h>
+#include <edgewise/data/listops_dataset.h>
+#include <edgewise/data/listops_file.h>
+#include <edgewise/data/repeated_tokens.h>
+
+#include <filesystem>
+
+namespace edgewise::app {
+
+std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
+  const train::DataRecipe& wanted = recipe.data;
+  if (wanted.name == "repeated_tokens") {
+    data::RepeatedTokensOptions options;
+    options.length = wanted.length;
+    options.train_size = wanted.train_size;
+    options.validation_size = wanted.validation_size;
+    options.test_size = wanted.test_size;
+    options.seed = static_cast<uint64_t>(wanted.seed);
+    return std::make_shared<data::RepeatedTokens>(options);
+  }
+  if (wanted.name == "listops") {
+    TORCH_CHECK_VALUE(std::filesystem::exists(data::listops_path(wanted.path, data::Split::kTrain)),
+                      "no ListOps data in '", wanted.path, "'; make it with: edgewise data listops --out ",
+                      wanted.path);
+    data::ListOpsDatasetOptions options;
+    options.fixed_length = wanted.fixed_length;
+    return std::make_shared<data::ListOpsDataset>(wanted.path, options);
+  }
+  TORCH_CHECK_VALUE(false, "data.name: expected repeated_tokens or listops; got '", wanted.name, "'");
+}
+
+std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split) {
+  if (const auto* repeated = dynamic_cast<const data::RepeatedTokens*>(&dataset))
+    return {{"majority class", repeated->majority_accuracy()}};
+  if (const auto* listops = dynamic_cast<const data::ListOpsDataset*>(&dataset))
+    return {{"first token only", data::first_token_baseline(*listops, split)},
+            {"most frequent label", data::prior_baseline(*listops, split)}};
+  return {};
+}
+
+}  // namespace edgewise::app

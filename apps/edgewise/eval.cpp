@@ -1,0 +1,90 @@
+// edgewise eval: a trained run on a split.
+#include <c10/util/Exception.h>
+#include <edgewise/train/build_model.h>
+#include <edgewise/train/checkpoint.h>
+#include <edgewise/train/evaluate.h>
+#include <edgewise/train/recipe.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "command.h"
+#include "datasets.h"
+#include "table.h"
+
+namespace edgewise::app {
+namespace {
+
+struct EvalArguments {
+  std::string run, split = "test", checkpoint = "best";
+  int64_t draws = 0;
+  std::optional<int64_t> seed;
+  std::vector<std::string> overrides;
+  bool json = false;
+};
+
+int run(const EvalArguments& arguments) {
+  const std::filesystem::path folder(arguments.run);
+  TORCH_CHECK_VALUE(std::filesystem::exists(folder / "config.toml"), "eval: ", folder.string(),
+                    " is not a run folder (it has no config.toml); edgewise train makes one");
+  const train::Recipe recipe = train::load_recipe((folder / "config.toml").string(), arguments.overrides);
+  const data::Split split = data::parse_split(arguments.split);
+  const auto dataset = open_dataset(recipe);
+  const ClassifierPtr model = train::build_model(recipe, *dataset);
+  const std::string file = (folder / "checkpoints" / (arguments.checkpoint + ".safetensors")).string();
+  TORCH_CHECK_VALUE(std::filesystem::exists(file), "eval: no checkpoint ", file,
+                    "; --checkpoint takes best or last");
+  const train::CheckpointInfo info = train::load_checkpoint(file, *model);
+  model->to(at::Device(recipe.train.device));
+  model->eval();
+  train::EvaluationOptions options;
+  options.batch_size = recipe.train.micro_batch;
+  options.seed = static_cast<uint64_t>(arguments.seed.value_or(recipe.train.seed));
+  options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
+  options.device = at::Device(recipe.train.device);
+  const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
+  if (arguments.json) {
+    std::cout << "{\"run\": \"" << folder.string() << "\", \"split\": \"" << arguments.split
+              << "\", \"step\": " << info.step << ", \"loss\": " << result.loss
+              << ", \"accuracy\": " << result.accuracy
+              << ", \"density\": " << result.density.mean().item<double>()
+              << ", \"examples\": " << result.examples << "}\n";
+    return 0;
+  }
+  Table table({"quantity", "value"});
+  table.add({"checkpoint", file + " (step " + std::to_string(info.step) + ")"});
+  table.add({arguments.split + " examples", std::to_string(result.examples)});
+  table.add({"accuracy", percent(result.accuracy)});
+  for (const Baseline& baseline : baselines(*dataset, split))
+    table.add({"  " + baseline.name, percent(baseline.accuracy)});
+  table.add({"loss", fixed(result.loss, 4)});
+  for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
+    std::string heads;
+    for (int64_t head = 0; head < result.density.size(1); ++head)
+      heads += (head ? "  " : "") + percent(result.density[layer][head].item<double>());
+    table.add({"density, layer " + std::to_string(layer), heads});
+  }
+  table.print(std::cout);
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<EvalArguments>();
+  CLI::App* command = app.add_subcommand("eval", "Evaluate a trained run");
+  command->add_option("run", arguments->run, "run folder, e.g. runs/demo/edgewise")->required();
+  command->add_option("--split", arguments->split, "train, validation or test")->capture_default_str();
+  command->add_option("--checkpoint", arguments->checkpoint, "best or last")->capture_default_str();
+  command
+      ->add_option("--draws", arguments->draws,
+                   "average the logits of so many draws of the edges; default: the recipe's")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", arguments->seed, "seed of the edges; default: the recipe's");
+  command->add_option("--set", arguments->overrides, "override a key of the run's recipe")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "one JSON object instead of a table");
+  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace edgewise::app

@@ -1,0 +1,50 @@
+// edgewise: the command line. Results on stdout, everything else on stderr; errors are one line; exit 1, or 2
+// for usage.
+#include <c10/util/Exception.h>
+#include <edgewise/version.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "command.h"
+
+namespace {
+
+// The message without libtorch's backtrace, on one line.
+int report(std::string message) {
+  while (!message.empty() && message.back() == '\n') message.pop_back();
+  std::cerr << "edgewise: " << message << "\n";
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Edgewise: attention over learned sparse graphs.\n"
+      "Start with: edgewise train recipes/demo/edgewise.toml"};
+  app.set_version_flag("--version", edgewise::version());
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  edgewise::app::Action action;
+  edgewise::app::add_train(app, action);
+  edgewise::app::add_eval(app, action);
+  edgewise::app::add_compare(app, action);
+  edgewise::app::add_data(app, action);
+  edgewise::app::add_sample(app, action);
+  edgewise::app::add_bench(app, action);
+  edgewise::app::add_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return action();
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return report(error.what());
+  }
+}

@@ -1,0 +1,75 @@
+#include "table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <ostream>
+
+namespace edgewise::app {
+namespace {
+
+// Columns a terminal needs for UTF-8 text: one per code point (enough for what we print).
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() &&
+         (std::isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-' || text[0] == '<');
+}
+
+}  // namespace
+
+Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+
+void Table::add(std::vector<std::string> row) {
+  row.resize(rows_[0].size());
+  rows_.push_back(std::move(row));
+}
+
+void Table::print(std::ostream& out) const {
+  std::vector<size_t> widths(rows_[0].size());
+  std::vector<bool> numeric(rows_[0].size(), true);
+  for (size_t r = 0; r < rows_.size(); ++r)
+    for (size_t c = 0; c < rows_[r].size(); ++c) {
+      widths[c] = std::max(widths[c], width_of(rows_[r][c]));
+      if (r > 0 && !rows_[r][c].empty() && !is_number(rows_[r][c])) numeric[c] = false;
+    }
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    for (size_t c = 0; c < rows_[r].size(); ++c) {
+      const std::string padding(widths[c] - width_of(rows_[r][c]), ' ');
+      const bool last = c + 1 == rows_[r].size();
+      if (numeric[c])
+        out << padding << rows_[r][c];
+      else
+        out << rows_[r][c] << (last ? "" : padding);
+      out << (last ? "\n" : "  ");
+    }
+    if (r > 0) continue;
+    for (size_t c = 0; c < widths.size(); ++c)
+      out << std::string(widths[c], '-') << (c + 1 == widths.size() ? "\n" : "  ");
+  }
+}
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string percent(double share, int digits) {
+  return fixed(share * 100, digits) + " %";
+}
+
+std::string bytes(double count) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (count >= 1024 && unit < 4) {
+    count /= 1024;
+    ++unit;
+  }
+  return fixed(count, unit == 0 ? 0 : 1) + " " + units[unit];
+}
+
+}  // namespace edgewise::app

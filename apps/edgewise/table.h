@@ -1,0 +1,24 @@
+// Tables for people: columns aligned, numbers to the right.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace edgewise::app {
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  void add(std::vector<std::string> row);
+  void print(std::ostream& out) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;  // the header first
+};
+
+std::string fixed(double value, int digits);        // "12.35"
+std::string percent(double share, int digits = 2);  // 0.1234 -> "12.34 %"
+std::string bytes(double count);                    // "1.5 GiB"
+
+}  // namespace edgewise::app

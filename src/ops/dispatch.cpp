@@ -1,0 +1,112 @@
+// Checks on the inputs of edge_attention and the choice of implementation.
+#include <edgewise/ops/functional.h>
+
+#include <cmath>
+
+#include "graph/checks.h"
+#include "ops/attention_impl.h"
+#include "ops/reference.h"
+
+namespace edgewise::functional {
+
+void check_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const EdgeSet& edges, const EdgeAttentionOptions& options) {
+  const char* const name = "edge_attention";
+  TORCH_CHECK_VALUE(query.dim() == 4 && key.dim() == 4 && value.dim() == 4, name,
+                    ": expected query [B, H, L, D], key [B, H, S, D] and value [B, H, S, Dv]; got ",
+                    query.sizes(), ", ", key.sizes(), " and ", value.sizes());
+  TORCH_CHECK_VALUE(
+      key.size(0) == query.size(0) && key.size(1) == query.size(1) && key.size(3) == query.size(3), name,
+      ": expected key [", query.size(0), ", ", query.size(1), ", S, ", query.size(3), "] to match query ",
+      query.sizes(), "; got ", key.sizes());
+  TORCH_CHECK_VALUE(
+      value.size(0) == key.size(0) && value.size(1) == key.size(1) && value.size(2) == key.size(2), name,
+      ": expected value [", key.size(0), ", ", key.size(1), ", ", key.size(2), ", Dv] to match key ",
+      key.sizes(), "; got ", value.sizes());
+  TORCH_CHECK_TYPE(query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type(),
+                   name, ": expected query, key and value of one dtype; got ", query.scalar_type(), ", ",
+                   key.scalar_type(), " and ", value.scalar_type());
+  TORCH_CHECK_TYPE(query.scalar_type() == at::kFloat || query.scalar_type() == at::kDouble ||
+                       query.scalar_type() == at::kBFloat16,
+                   name, ": expected float32, float64 or bfloat16; got ", query.scalar_type());
+  TORCH_CHECK_VALUE(
+      query.device() == key.device() && query.device() == value.device() && query.device() == edges.device(),
+      name, ": expected query, key, value and edges on one device; got ", query.device(), ", ", key.device(),
+      ", ", value.device(), " and ", edges.device());
+  graph::check_same_shape(name, {query.size(0), query.size(1), query.size(2), key.size(2)}, edges.shape());
+  TORCH_CHECK_VALUE(options.dropout_p >= 0 && options.dropout_p <= 1, name,
+                    ": expected dropout_p in [0, 1]; got ", options.dropout_p);
+  TORCH_CHECK_VALUE(!options.scale || std::isfinite(*options.scale), name, ": expected a finite scale; got ",
+                    options.scale.value_or(0));
+}
+
+}  // namespace edgewise::functional
+
+namespace edgewise::ops {
+
+using functional::Backend;
+
+namespace {
+
+// Dense matrices win on a GPU unless edges are rare; the edge list keeps memory linear.
+Backend resolve(Backend backend, const AttentionInputs& in) {
+  if (backend == Backend::kKernel)
+    TORCH_CHECK_VALUE(in.query.is_cpu(), "edge_attention: the kernel back end runs on CPU tensors; got ",
+                      in.query.device(), ". Use Backend::kAuto");
+  if (backend != Backend::kAuto) return backend;
+  if (in.query.is_cpu()) return Backend::kKernel;
+  const double pairs = static_cast<double>(in.edges.shape().pairs());
+  const double edges = static_cast<double>(in.edges.edge_count());
+  return pairs < 4e9 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
+}
+
+}  // namespace
+
+AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                 const EdgeSet& edges, std::optional<double> scale) {
+  AttentionInputs in;
+  in.query = query;
+  in.key = key;
+  in.value = value;
+  in.edges = edges;
+  in.scale = scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(3), 1))));
+  return in;
+}
+
+AttentionForward run_forward(const AttentionInputs& in, Backend backend) {
+  switch (resolve(backend, in)) {
+    case Backend::kKernel:
+      return kernel_forward(in);
+    case Backend::kDense:
+      return reference::dense_forward(in);
+    default:
+      return reference::edge_list_forward(in);
+  }
+}
+
+AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
+                               const at::Tensor& grad, const CreditRequest& credit, Backend backend) {
+  switch (resolve(backend, in)) {
+    case Backend::kKernel:
+      return kernel_backward(in, forward, grad, credit);
+    case Backend::kDense:
+      return reference::dense_backward(in, forward, grad, credit);
+    default:
+      return reference::edge_list_backward(in, forward, grad, credit);
+  }
+}
+
+kernels::CreditRule credit_rule(const EdgeCredit& credit) {
+  switch (credit.estimator) {
+    case Estimator::kPaper:
+      return kernels::CreditRule::kPaper;
+    case Estimator::kLogit:
+      return kernels::CreditRule::kLogit;
+    case Estimator::kCounterfactual:
+      return credit.present_form == PresentForm::kSoftmax ? kernels::CreditRule::kLogit
+                                                          : kernels::CreditRule::kLeaveOneOut;
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+}  // namespace edgewise::ops

@@ -1,0 +1,257 @@
+// torch.ops.edgewise.*: the ops as Python sees them. Everything that comes from outside is checked here.
+//
+// edge_attention is differentiable; its forward and backward are functional ops of their own, so that tracing
+// (FakeTensor, torch.compile) sees shapes without running them.
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <edgewise/ops/functional.h>
+#include <edgewise/ops/sample.h>
+
+#include <cmath>
+
+#include "graph/checks.h"
+#include "ops/attention_impl.h"
+#include "ops/reference.h"
+
+namespace edgewise::ops {
+namespace {
+
+EdgeShape attention_shape(const at::Tensor& query, const at::Tensor& key) {
+  TORCH_CHECK_VALUE(query.dim() == 4 && key.dim() == 4,
+                    "edge_attention: expected query [B, H, L, D] and key [B, H, S, D]; got ", query.sizes(),
+                    " and ", key.sizes());
+  return {query.size(0), query.size(1), query.size(2), key.size(2)};
+}
+
+AttentionInputs checked_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                               const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                               std::optional<double> scale) {
+  const EdgeSet edges = EdgeSet::from_csr(attention_shape(query, key), row_offsets, col_indices);
+  functional::EdgeAttentionOptions options;
+  options.scale = scale;
+  functional::check_attention(query, key, value, edges, options);
+  return attention_inputs(query, key, value, edges, scale);
+}
+
+std::tuple<at::Tensor, at::Tensor> edge_attention_forward(const at::Tensor& query, const at::Tensor& key,
+                                                          const at::Tensor& value,
+                                                          const at::Tensor& row_offsets,
+                                                          const at::Tensor& col_indices,
+                                                          std::optional<double> scale) {
+  const AttentionForward result =
+      run_forward(checked_inputs(query, key, value, row_offsets, col_indices, scale));
+  return {result.output, result.lse};
+}
+
+AttentionForward checked_forward(const AttentionInputs& in, const at::Tensor& output, const at::Tensor& lse) {
+  const EdgeShape& shape = in.edges.shape();
+  TORCH_CHECK_VALUE(
+      output.sizes() == at::IntArrayRef({shape.batch, shape.heads, shape.queries, in.value.size(3)}) &&
+          output.scalar_type() == in.query.scalar_type(),
+      "edge_attention_backward: expected output ", in.query.scalar_type(), " [B, H, L, Dv]; got ",
+      output.scalar_type(), " of shape ", output.sizes());
+  TORCH_CHECK_VALUE(lse.sizes() == at::IntArrayRef({shape.batch, shape.heads, shape.queries}) &&
+                        lse.scalar_type() == in.accumulator(),
+                    "edge_attention_backward: expected lse ", in.accumulator(), " [B, H, L]; got ",
+                    lse.scalar_type(), " of shape ", lse.sizes());
+  return {output, lse.contiguous()};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
+    const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& row_offsets, const at::Tensor& col_indices, const at::Tensor& output,
+    const at::Tensor& lse, std::optional<double> scale) {
+  const AttentionInputs in = checked_inputs(query, key, value, row_offsets, col_indices, scale);
+  TORCH_CHECK_VALUE(
+      grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
+      "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
+      grad_output.scalar_type(), " of shape ", grad_output.sizes());
+  const AttentionBackward result = run_backward(in, checked_forward(in, output, lse), grad_output, {});
+  return {result.query, result.key, result.value};
+}
+
+// dL/d(edge present) on the given edges; see edgewise/ops/edge_credit.h for the estimators.
+at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key,
+                       const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                       std::optional<double> scale, c10::string_view estimator,
+                       c10::string_view present_form) {
+  const AttentionInputs in = checked_inputs(query, key, value, row_offsets, col_indices, scale);
+  const AttentionForward forward = run_forward(in);
+  TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
+                        grad_output.scalar_type() == forward.output.scalar_type(),
+                    "edge_credit: expected grad_output ", forward.output.scalar_type(), " of shape ",
+                    forward.output.sizes(), "; got ", grad_output.scalar_type(), " of shape ",
+                    grad_output.sizes());
+  EdgeCredit credit;
+  credit.estimator = parse_estimator(estimator);
+  credit.present_form = parse_present_form(present_form);
+  CreditRequest request;
+  request.rule = credit_rule(credit);
+  return run_backward(in, forward, grad_output, request).credit;
+}
+
+std::tuple<at::Tensor, at::Tensor> sample_sbm_edges_op(const at::Tensor& query_membership,
+                                                       const at::Tensor& key_side, c10::string_view law,
+                                                       double exploration,
+                                                       const std::optional<at::Tensor>& key_mask,
+                                                       bool self_loops, int64_t seed, int64_t step,
+                                                       c10::string_view sampler) {
+  SampleOptions options;
+  options.law = parse_edge_law(law);
+  options.exploration = exploration;
+  options.key_mask = key_mask;
+  options.self_loops = self_loops;
+  options.sampler = parse_sampler(sampler);
+  options.random.seed = static_cast<uint64_t>(seed);
+  options.random.step = static_cast<uint64_t>(step);
+  const EdgeSet edges = sample_sbm_edges(query_membership, key_side, options);
+  return {edges.row_offsets(), edges.col_indices()};
+}
+
+// ---- shapes only ----
+
+std::tuple<at::Tensor, at::Tensor> meta_forward(const at::Tensor& query, const at::Tensor& key,
+                                                const at::Tensor& value, const at::Tensor&, const at::Tensor&,
+                                                std::optional<double>) {
+  const auto sizes = query.sym_sizes();
+  const at::ScalarType accumulator = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  (void)key;
+  return {at::empty_symint({sizes[0], sizes[1], sizes[2], value.sym_size(3)}, query.options()),
+          at::empty_symint({sizes[0], sizes[1], sizes[2]}, query.options().dtype(accumulator))};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> meta_backward(const at::Tensor&, const at::Tensor& query,
+                                                             const at::Tensor& key, const at::Tensor& value,
+                                                             const at::Tensor&, const at::Tensor&,
+                                                             const at::Tensor&, const at::Tensor&,
+                                                             std::optional<double>) {
+  const auto like = [](const at::Tensor& tensor) {
+    return at::empty_symint(tensor.sym_sizes(), tensor.options());
+  };
+  return {like(query), like(key), like(value)};
+}
+
+at::Tensor meta_credit(const at::Tensor&, const at::Tensor& query, const at::Tensor&, const at::Tensor&,
+                       const at::Tensor&, const at::Tensor& col_indices, std::optional<double>,
+                       c10::string_view, c10::string_view) {
+  const at::ScalarType accumulator = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::empty_symint(col_indices.sym_sizes(), query.options().dtype(accumulator));
+}
+
+// ---- autograd ----
+
+using ForwardOp = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                                     const at::Tensor&, const at::Tensor&,
+                                                     std::optional<double>);
+using BackwardOp = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                                  const at::Tensor&, const at::Tensor&,
+                                                                  const at::Tensor&, const at::Tensor&,
+                                                                  const at::Tensor&, const at::Tensor&,
+                                                                  std::optional<double>);
+
+std::tuple<at::Tensor, at::Tensor> call_forward(const at::Tensor& query, const at::Tensor& key,
+                                                const at::Tensor& value, const at::Tensor& row_offsets,
+                                                const at::Tensor& col_indices, std::optional<double> scale) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("edgewise::edge_attention_forward", "")
+                             .typed<ForwardOp>();
+  return op.call(query, key, value, row_offsets, col_indices, scale);
+}
+
+struct PublicAttention : torch::autograd::Function<PublicAttention> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& query,
+                            const at::Tensor& key, const at::Tensor& value, const at::Tensor& row_offsets,
+                            const at::Tensor& col_indices, std::optional<double> scale) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [output, lse] = call_forward(query, key, value, row_offsets, col_indices, scale);
+    context->save_for_backward({query, key, value, row_offsets, col_indices, output, lse});
+    context->saved_data["scale"] = scale;
+    return output;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("edgewise::edge_attention_backward", "")
+                               .typed<BackwardOp>();
+    const auto saved = context->get_saved_variables();
+    const auto [query, key, value] =
+        op.call(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6],
+                context->saved_data["scale"].toOptional<double>());
+    return {query, key, value, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor edge_attention_autograd(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                   const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                                   std::optional<double> scale) {
+  return PublicAttention::apply(query, key, value, row_offsets, col_indices, scale);
+}
+
+at::Tensor edge_attention_plain(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                                std::optional<double> scale) {
+  return std::get<0>(call_forward(query, key, value, row_offsets, col_indices, scale));
+}
+
+void register_backend(torch::Library& library) {
+  library.impl("edge_attention", &edge_attention_plain);
+  library.impl("edge_attention_forward", &edge_attention_forward);
+  library.impl("edge_attention_backward", &edge_attention_backward);
+  library.impl("edge_credit", &edge_credit);
+  library.impl("sample_sbm_edges", &sample_sbm_edges_op);
+}
+
+}  // namespace
+
+TORCH_LIBRARY(edgewise, library) {
+  const std::vector<at::Tag> plain = {at::Tag::pt2_compliant_tag};
+  library.def(
+      "edge_attention(Tensor query, Tensor key, Tensor value, Tensor row_offsets, Tensor col_indices, float? "
+      "scale=None) -> Tensor",
+      plain);
+  library.def(
+      "edge_attention_forward(Tensor query, Tensor key, Tensor value, Tensor row_offsets, Tensor "
+      "col_indices, float? "
+      "scale=None) -> (Tensor output, Tensor lse)",
+      plain);
+  library.def(
+      "edge_attention_backward(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor "
+      "row_offsets, Tensor "
+      "col_indices, Tensor output, Tensor lse, float? scale=None) -> (Tensor, Tensor, Tensor)",
+      plain);
+  library.def(
+      "edge_credit(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor row_offsets, Tensor "
+      "col_indices, "
+      "float? scale=None, *, str estimator=\"counterfactual\", str present_form=\"softmax\") -> Tensor",
+      plain);
+  library.def(
+      "sample_sbm_edges(Tensor query_membership, Tensor key_side, *, str law=\"bernoulli\", float "
+      "exploration=0., "
+      "Tensor? key_mask=None, bool self_loops=False, int seed=0, int step=0, str sampler=\"auto\") -> "
+      "(Tensor "
+      "row_offsets, Tensor col_indices)",
+      {at::Tag::pt2_compliant_tag, at::Tag::dynamic_output_shape});
+}
+TORCH_LIBRARY_IMPL(edgewise, CPU, library) {
+  register_backend(library);
+}
+TORCH_LIBRARY_IMPL(edgewise, CUDA, library) {
+  register_backend(library);
+}
+TORCH_LIBRARY_IMPL(edgewise, Autograd, library) {
+  library.impl("edge_attention", &edge_attention_autograd);
+}
+TORCH_LIBRARY_IMPL(edgewise, Meta, library) {
+  library.impl("edge_attention",
+               [](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  const at::Tensor& row_offsets, const at::Tensor& col_indices, std::optional<double> scale) {
+                 return std::get<0>(meta_forward(query, key, value, row_offsets, col_indices, scale));
+               });
+  library.impl("edge_attention_forward", &meta_forward);
+  library.impl("edge_attention_backward", &meta_backward);
+  library.impl("edge_credit", &meta_credit);
+}
+
+}  // namespace edgewise::ops

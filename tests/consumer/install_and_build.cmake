@@ -1,0 +1,13 @@
+function(step)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "failed: ${ARGN}")
+  endif()
+endfunction()
+file(REMOVE_RECURSE "${PREFIX}" "${WORK}")
+step(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${PREFIX})
+step(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release
+     -DCMAKE_PREFIX_PATH=${PREFIX})
+step(${CMAKE_COMMAND} --build ${WORK})
+step(${WORK}/consumer)
+step(${PREFIX}/bin/edgewise --version)

@@ -1,0 +1,59 @@
+// Philox: known answers, and the same words in plain ATen.
+#include "kernels/philox.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "ops/reference.h"
+#include "ops/streams.h"
+
+namespace edgewise {
+namespace {
+
+TEST(Philox, KnownAnswers) {
+  // The vectors that accompany the generator's publication (Random123, philox4x32-10).
+  EXPECT_EQ(kernels::philox({0, 0, 0, 0}, 0),
+            (kernels::Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(kernels::philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff),
+            (kernels::Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(kernels::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822),
+            (kernels::Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, AtenWordsEqualTheKernelsWords) {
+  const EdgeShape shape{2, 2, 3, 7};
+  const at::Tensor keys = ops::stream_keys({123456789, 42, 3, 10}, kernels::Purpose::kDropout, shape);
+  const at::Tensor words = ops::reference::pair_words(keys, shape, at::kCPU);
+  for (int64_t head = 0; head < 4; ++head)
+    for (int64_t row = 0; row < 3; ++row)
+      for (int64_t column = 0; column < 7; ++column) {
+        const uint64_t key = static_cast<uint64_t>(keys[head].item<int64_t>());
+        EXPECT_EQ(words[head / 2][head % 2][row][column].item<int64_t>(),
+                  kernels::block_words(key, row, column / 4)[static_cast<size_t>(column % 4)]);
+      }
+}
+
+TEST(Philox, StreamsDifferInEveryPartOfTheirIdentity) {
+  std::set<uint64_t> keys;
+  int count = 0;
+  for (uint64_t seed : {0, 1})
+    for (uint64_t step : {0, 1})
+      for (uint32_t layer : {0, 1})
+        for (int64_t item : {0, 1})
+          for (int64_t head : {0, 1})
+            for (auto purpose : {kernels::Purpose::kEdges, kernels::Purpose::kProbes}) {
+              keys.insert(kernels::stream_key(seed, step, layer, item, head, purpose));
+              ++count;
+            }
+  EXPECT_EQ(static_cast<int>(keys.size()), count);
+}
+
+TEST(Philox, UniformStaysInsideTheOpenInterval) {
+  EXPECT_GT(kernels::uniform53(0, 0), 0);
+  EXPECT_LT(kernels::uniform53(0xffffffff, 0xffffffff), 1);
+}
+
+}  // namespace
+}  // namespace edgewise

@@ -1,0 +1,160 @@
+// The random contract of the samplers, masks, options, and what they refuse.
+#include <edgewise/ops/sample.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kit/random_inputs.h"
+
+namespace edgewise {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Inputs {
+  at::Tensor query = kit::rand({4, 2, 150, 6}, 1) * 0.7;
+  at::Tensor key = kit::rand({4, 2, 130, 6}, 2) / 6;
+};
+
+bool same(const EdgeSet& a, const EdgeSet& b) {
+  return a.shape() == b.shape() && at::equal(a.row_offsets(), b.row_offsets()) &&
+         at::equal(a.col_indices(), b.col_indices());
+}
+
+class Samplers : public ::testing::TestWithParam<Sampler> {
+ protected:
+  SampleOptions options() const {
+    SampleOptions result;
+    result.sampler = GetParam();
+    result.random = {99, 3, 1, 0};
+    return result;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, Samplers, ::testing::Values(Sampler::kDirect, Sampler::kFastRg, Sampler::kAuto),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+TEST_P(Samplers, SameSeedSameEdgesForAnyThreadCount) {
+  const Inputs in;
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const EdgeSet one = sample_sbm_edges(in.query, in.key, options());
+  at::set_num_threads(2);
+  const EdgeSet two = sample_sbm_edges(in.query, in.key, options());
+  at::set_num_threads(before);
+  EXPECT_TRUE(same(one, two));
+  SampleOptions other = options();
+  other.random.seed = 100;
+  EXPECT_FALSE(same(one, sample_sbm_edges(in.query, in.key, other)));
+  other = options();
+  other.random.step = 4;
+  EXPECT_FALSE(same(one, sample_sbm_edges(in.query, in.key, other)));
+  other = options();
+  other.random.layer = 2;
+  EXPECT_FALSE(same(one, sample_sbm_edges(in.query, in.key, other)));
+}
+
+TEST_P(Samplers, AnItemsEdgesDoNotDependOnItsBatchMates) {
+  const Inputs in;
+  const at::Tensor together = sample_sbm_edges(in.query, in.key, options()).to_mask();
+  SampleOptions alone = options();
+  alone.random.first_item = 2;
+  const at::Tensor third =
+      sample_sbm_edges(in.query.narrow(0, 2, 1), in.key.narrow(0, 2, 1), alone).to_mask();
+  EXPECT_TRUE(at::equal(together.narrow(0, 2, 1), third));
+  // Equal items at different places draw independently.
+  const at::Tensor twins = sample_sbm_edges(in.query.narrow(0, 0, 1).expand({2, -1, -1, -1}),
+                                            in.key.narrow(0, 0, 1).expand({2, -1, -1, -1}), options())
+                               .to_mask();
+  EXPECT_FALSE(at::equal(twins[0], twins[1]));
+}
+
+TEST_P(Samplers, PaddingChangesNothingForTheRest) {
+  const Inputs in;
+  const auto padded = [](const at::Tensor& t) { return at::cat({t, at::full({4, 2, 33, 6}, NAN)}, 2); };
+  const at::Tensor plain = sample_sbm_edges(in.query, in.key, options()).to_mask();
+  SampleOptions masked = options();
+  masked.key_mask = (torch::arange(163) < 130).unsqueeze(0).expand({4, 163});
+  masked.query_mask = (torch::arange(183) < 150).unsqueeze(0).expand({4, 183});
+  const EdgeSet edges =
+      sample_sbm_edges(padded(in.query), padded(in.key), masked);  // NaN in padding is never read
+  EXPECT_TRUE(at::equal(edges.to_mask().narrow(2, 0, 150).narrow(3, 0, 130), plain));
+  EXPECT_EQ(edges.edge_count(), plain.sum().item<int64_t>());
+}
+
+TEST_P(Samplers, MasksCausalityAndSelfLoops) {
+  const Inputs in;
+  const at::Tensor query = in.query.narrow(2, 0, 130);
+  SampleOptions o = options();
+  o.key_mask = kit::rand({4, 130}, 3) < 0.5;
+  o.is_causal = true;
+  const at::Tensor mask = sample_sbm_edges(query, in.key, o).to_mask();
+  EXPECT_FALSE((mask & ~o.key_mask->view({4, 1, 1, 130})).any().item<bool>());
+  EXPECT_FALSE((mask & at::ones({130, 130}).triu(1).to(at::kBool)).any().item<bool>());
+  o.self_loops = true;
+  const at::Tensor with_loops = sample_sbm_edges(query, in.key, o).to_mask();
+  const at::Tensor diagonal = at::eye(130).to(at::kBool) & o.key_mask->view({4, 1, 1, 130});
+  EXPECT_TRUE(at::equal(with_loops, mask | diagonal));  // padding keys get no loop either
+}
+
+TEST_P(Samplers, AllPaddingAndEmptyInputs) {
+  const Inputs in;
+  SampleOptions o = options();
+  o.key_mask = at::zeros({4, 130}, at::kBool);
+  EXPECT_EQ(sample_sbm_edges(in.query, in.key, o).edge_count(), 0);
+  EXPECT_EQ(sample_sbm_edges(at::zeros({0, 2, 5, 3}), at::zeros({0, 2, 4, 3}), options()).edge_count(), 0);
+  EXPECT_EQ(sample_sbm_edges(at::zeros({1, 2, 0, 3}), at::zeros({1, 2, 0, 3}), options()).edge_count(), 0);
+  EXPECT_EQ(sample_sbm_edges(at::zeros({1, 2, 5, 3}), at::zeros({1, 2, 4, 3}), options()).edge_count(), 0);
+  EXPECT_EQ(sample_sbm_edges(at::ones({1, 2, 5, 3}), at::full({1, 2, 4, 3}, 1e30), options()).edge_count(),
+            40);
+}
+
+TEST_P(Samplers, RefusesBadMemberships) {
+  const auto message = [&](const at::Tensor& query, const at::Tensor& key,
+                           const SampleOptions& o) -> std::string {
+    try {
+      sample_sbm_edges(query, key, o);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "no error";
+  };
+  const at::Tensor good = kit::rand({1, 1, 4, 3}, 1);
+  at::Tensor bad = good.clone();
+  bad[0][0][2][1] = NAN;
+  EXPECT_THAT(
+      message(bad, good, options()),
+      HasSubstr(
+          "query_membership to be finite and not negative; item 0, head 0, token 2, cluster 1 has nan"));
+  bad[0][0][2][1] = -0.5;
+  EXPECT_THAT(message(good, bad, options()), HasSubstr("key_side to be finite and not negative"));
+  EXPECT_THAT(message(good, good.narrow(3, 0, 2), options()), HasSubstr("query_membership [B, H, L, C]"));
+  EXPECT_THAT(message(good, good.to(at::kDouble), options()), HasSubstr("one dtype"));
+  EXPECT_THAT(message(good.to(at::kLong), good.to(at::kLong), options()), HasSubstr("floating"));
+  SampleOptions o = options();
+  o.exploration = 2;
+  EXPECT_THAT(message(good, good, o), HasSubstr("exploration in [0, 1]"));
+  o = options();
+  o.key_mask = at::ones({1, 4});
+  EXPECT_THAT(message(good, good, o), HasSubstr("dtype bool"));
+  o = options();
+  o.self_loops = true;
+  EXPECT_THAT(message(good, kit::rand({1, 1, 5, 3}, 2), o), HasSubstr("as many queries as keys"));
+}
+
+TEST(Probes, AreUniformOverAbsentPairs) {
+  const EdgeShape shape{400, 1, 12, 20};
+  const at::Tensor mask = kit::random_mask({1, 1, 12, 20}, 0.4, 5).expand({400, 1, 12, 20}).contiguous();
+  SampleOptions o;
+  o.key_mask = (torch::arange(20) < 17).unsqueeze(0).expand({400, 20});
+  const EdgeSet edges = EdgeSet::from_mask(mask).restricted_to_keys(*o.key_mask);
+  const at::Tensor probes = sample_probe_edges(edges, 0.1, o).to_mask();
+  const at::Tensor absent = ~edges.to_mask() & o.key_mask->view({400, 1, 1, 20});
+  EXPECT_FALSE((probes & ~absent).any().item<bool>());
+  const double count = absent.sum().item<double>();
+  EXPECT_NEAR(probes.sum().item<double>() / count, 0.1, 4.7 * std::sqrt(0.09 / count));
+  EXPECT_TRUE(at::equal(sample_probe_edges(edges, 1, o).to_mask(), absent));
+  EXPECT_EQ(sample_probe_edges(edges, 0, o).edge_count(), 0);
+}
+
+}  // namespace
+}  // namespace edgewise

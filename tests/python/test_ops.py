@@ -1,0 +1,129 @@
+"""torch.ops.edgewise.* as a Python user meets them."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import edgewise
+
+
+def csr(mask):
+    """CSR of a boolean mask [B, H, L, S]."""
+    rows = mask.reshape(-1, mask.shape[-1])
+    offsets = torch.zeros(rows.shape[0] + 1, dtype=torch.int64)
+    offsets[1:] = rows.sum(1).cumsum(0)
+    return offsets, rows.nonzero()[:, 1].to(torch.int32)
+
+
+def inputs(dtype=torch.float64, requires_grad=True):
+    torch.manual_seed(0)
+    make = lambda n: torch.randn(2, 3, n, 8, dtype=dtype, requires_grad=requires_grad)
+    mask = torch.rand(2, 3, 5, 7) < 0.5
+    return make(5), make(7), make(7), mask
+
+
+def dense(q, k, v, mask, scale=None):
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    return torch.where(mask.any(-1, keepdim=True), out, torch.zeros_like(out))
+
+
+def test_matches_scaled_dot_product_attention_with_a_mask():
+    q, k, v, mask = inputs()
+    for scale in (None, 0.3, 0.0):
+        out = edgewise.edge_attention(q, k, v, *csr(mask), scale)
+        torch.testing.assert_close(out, dense(q, k, v, mask, scale))
+    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+    expected = torch.autograd.grad(dense(q, k, v, mask, 0.0).square().sum(), (q, k, v))
+    for mine, theirs in zip(grads, expected):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_gradcheck():
+    q, k, v, mask = inputs()
+    assert torch.autograd.gradcheck(lambda *x: edgewise.edge_attention(*x, *csr(mask)), (q, k, v))
+
+
+def test_opcheck():
+    q, k, v, mask = inputs()
+    torch.library.opcheck(torch.ops.edgewise.edge_attention.default, (q, k, v, *csr(mask)))
+    torch.library.opcheck(torch.ops.edgewise.edge_attention_forward.default,
+                          tuple(x.detach() for x in (q, k, v)) + csr(mask))
+    torch.library.opcheck(torch.ops.edgewise.sample_sbm_edges.default, (torch.rand(1, 2, 6, 4), torch.rand(1, 2, 6, 4)))
+
+
+def test_compiles_and_traces():
+    q, k, v, mask = inputs(torch.float32)
+    offsets, columns = csr(mask)
+    traced = torch.compile(lambda *x: edgewise.edge_attention(*x, offsets, columns).square().sum(), backend="aot_eager",
+                           fullgraph=True)
+    loss = traced(q, k, v)
+    loss.backward()
+    torch.testing.assert_close(loss, edgewise.edge_attention(q, k, v, offsets, columns).square().sum())
+    assert q.grad is not None
+
+
+def test_sampling_is_repeatable_and_follows_the_law():
+    torch.manual_seed(1)
+    query, key = torch.rand(400, 1, 8, 4), torch.rand(400, 1, 9, 4) / 4
+    query, key = query[:1].expand_as(query), key[:1].expand_as(key)
+    offsets, columns = edgewise.sample_sbm_edges(query, key, seed=3, step=2)
+    again = edgewise.sample_sbm_edges(query, key, seed=3, step=2)
+    assert torch.equal(columns, again[1]) and torch.equal(offsets, again[0])
+    p = query[0, 0] @ key[0, 0].T
+    for law, probability in (("bernoulli", p), ("poisson", 1 - torch.exp(-p))):
+        for sampler in ("direct", "fastrg", "auto"):
+            offsets, _ = edgewise.sample_sbm_edges(query, key, law=law, sampler=sampler, seed=5)
+            mean = offsets[-1].item() / (400 * 72)
+            error = (probability * (1 - probability)).sum().sqrt().item() / 72 / math.sqrt(400)
+            assert abs(mean - probability.mean().item()) < 4.7 * error
+
+
+def test_credit_of_a_removed_edge_is_the_change_of_the_loss():
+    q, k, v, mask = inputs(requires_grad=False)
+    mask[:, :, :, 0] = True
+    offsets, columns = csr(mask)
+    grad = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    credit = edgewise.edge_credit(grad, q, k, v, offsets, columns, estimator="counterfactual", present_form="leave_one_out")
+    loss = (edgewise.edge_attention(q, k, v, offsets, columns) * grad).sum()
+    smaller = mask.clone()
+    smaller[0, 0, 0, 0] = False  # the first edge of the first row
+    without = (edgewise.edge_attention(q, k, v, *csr(smaller)) * grad).sum()
+    torch.testing.assert_close(credit[0], loss - without)
+
+
+@pytest.mark.parametrize("change, expected", [
+    (dict(row_offsets=torch.zeros(3, dtype=torch.int64)), r"row_offsets \[B\*H\*L \+ 1\]"),
+    (dict(col_indices=torch.full((4,), 99, dtype=torch.int32)), "row_offsets|columns in"),
+    (dict(query=torch.zeros(2, 3, 5)), r"query \[B, H, L, D\]"),
+    (dict(query=torch.zeros(2, 3, 5, 8, dtype=torch.float16)), "float32, float64 or bfloat16|one dtype"),
+])
+def test_refuses_bad_input_with_a_sentence(change, expected):
+    q, k, v, mask = inputs()
+    offsets, columns = csr(mask)
+    call = dict(query=q, key=k, value=v, row_offsets=offsets, col_indices=columns) | change
+    with pytest.raises((ValueError, RuntimeError, TypeError, IndexError), match=expected):
+        edgewise.edge_attention(**call)
+
+
+def test_refuses_columns_out_of_range_and_unknown_names():
+    q, k, v, mask = inputs()
+    offsets, columns = csr(mask)
+    columns = columns.clone()
+    columns[-1] = 7
+    with pytest.raises(IndexError, match=r"columns in \[0, 7\)"):
+        edgewise.edge_attention(q, k, v, offsets, columns)
+    with pytest.raises(ValueError, match="bernoulli, poisson; got 'gauss'"):
+        edgewise.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), law="gauss")
+    with pytest.raises(ValueError, match="auto, direct, fastrg"):
+        edgewise.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), sampler="magic")
+    with pytest.raises(ValueError, match="finite and not negative"):
+        edgewise.sample_sbm_edges(torch.full((1, 1, 2, 2), float("nan")), torch.rand(1, 1, 2, 2))
+
+
+def test_a_missing_library_says_what_to_do():
+    code = "import os; os.environ['EDGEWISE_LIBRARY'] = '/nowhere/libedgewise.so'; import edgewise"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode != 0 and "which is not a file" in result.stderr
