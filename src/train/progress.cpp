@@ -90,6 +90,7 @@ void Progress::update(int64_t done, const ProgressFields& fields) {
 void Progress::draw() {
   last_draw_ = now();
   drawn_ = true;
+  drawn_done_ = view_.done;
   if (style_ == ProgressStyle::kPlain) {
     *options_.out << format_progress_line(view_) << '\n' << std::flush;
   } else {
@@ -117,7 +118,8 @@ void Progress::finish() {
   // The whole job's rate is what the last line should say.
   view_.elapsed = now() - started_;
   view_.rate = view_.elapsed > 0 ? static_cast<double>(view_.done - options_.start) / view_.elapsed : 0;
-  draw();
+  // A log need not hear the same twice.
+  if (style_ == ProgressStyle::kBar || !drawn_ || drawn_done_ != view_.done) draw();
   if (bar_visible_) *options_.out << '\n' << std::flush;
   finished_ = true;
 }

@@ -59,7 +59,7 @@ std::string time_text(const ProgressView& view) {
     return text += format_duration(view.elapsed);
   }
   if (view.total <= 0 || view.rate <= 0) return format_duration(view.elapsed);
-  return format_duration(static_cast<double>(view.total - view.done) / view.rate) += " left";
+  return format_duration(std::round(static_cast<double>(view.total - view.done) / view.rate)) += " left";
 }
 
 std::string field_text(const ProgressFields::value_type& field) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include <c10/util/Exception.h>
 
@@ -30,10 +31,12 @@ constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73"
                                                  "#e69f00", "#56b4e9", "#333333"};
 constexpr std::array<const char*, 4> kDashes = {"", "7 3", "2 2.5", "9 3 2 3"};
 
-std::string stroke_of(size_t series) {
+std::string stroke_of(size_t series, double width) {
   std::string result = "stroke=\"";
   result += kColours[series % kColours.size()];
-  result += "\" stroke-width=\"1.8\"";
+  result += "\" stroke-width=\"";
+  result += number(width);
+  result += "\"";
   // With seven colours and four dashes, 28 series differ.
   const char* dash = kDashes[series % kDashes.size()];
   if (*dash != '\0') (result += " stroke-dasharray=\"").append(dash) += "\"";
@@ -105,6 +108,15 @@ struct Axes {
   bool empty = true;  // nothing to draw
 };
 
+// Steps 0 to 39999 should end at a labelled 40k.
+Scale end_on_tick(Scale scale) {
+  const std::vector<Tick> ticks = make_ticks(scale, 5);
+  if (ticks.size() < 2) return scale;
+  const double next = 2 * ticks.back().value - ticks[ticks.size() - 2].value;
+  if (next - scale.high < 0.01 * (scale.high - scale.low)) scale.high = std::max(scale.high, next);
+  return scale;
+}
+
 Axes make_axes(const Panel& panel) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   double x_low = kNone, x_high = -kNone, y_low = kNone, y_high = -kNone;
@@ -123,11 +135,12 @@ Axes make_axes(const Panel& panel) {
   }
   if (x_low > x_high) x_low = 0, x_high = 1;
   if (y_low > y_high) y_low = panel.log_y ? 0.1 : 0, y_high = 1;
-  axes.x = make_scale(x_low, x_high, false, 0);
+  axes.x = end_on_tick(make_scale(x_low, x_high, false, 0));
   axes.y = panel.y_range ? Scale{panel.y_range->first, panel.y_range->second, panel.log_y}
                          : make_scale(y_low, y_high, panel.log_y, 0.05);
   // A margin below zero looks as if there were negative values.
   if (!panel.y_range && !panel.log_y && y_low >= 0 && axes.y.low < 0) axes.y.low = 0;
+  if (axes.empty && panel.reference_lines.empty()) return axes;
   axes.x_ticks = make_ticks(axes.x, 5);
   axes.y_ticks = make_ticks(axes.y, 5);
   return axes;
@@ -223,7 +236,10 @@ std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, si
   }
   flush();
   if (!path.empty()) {
-    path = "<path d=\"" + path + "\" fill=\"none\" " + stroke_of(index) + " stroke-linejoin=\"round\"/>\n";
+    // Many points are mostly noise, and a thick line would fill it in.
+    const double width = series.y.size() > 300 ? 1.1 : 1.8;
+    path = "<path d=\"" + path + "\" fill=\"none\" " + stroke_of(index, width) +
+           " stroke-linejoin=\"round\"/>\n";
   }
   return path += dots;
 }
@@ -261,7 +277,7 @@ std::string draw_legend(const std::vector<LegendItem>& items, double left, doubl
   std::string out;
   for (const LegendItem& item : items) {
     const double y = top + 6 + kLegendRow * (item.row + 0.5);
-    out += line(left + item.left, y, left + item.left + kSampleWidth, y, stroke_of(item.series));
+    out += line(left + item.left, y, left + item.left + kSampleWidth, y, stroke_of(item.series, 1.8));
     out +=
         text(left + item.left + kSampleWidth + 6, y + 4, item.label, {.size = kLegendSize, .fill = "#333"});
   }

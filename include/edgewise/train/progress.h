@@ -14,33 +14,29 @@ namespace edgewise::train {
 
 using ProgressFields = std::vector<std::pair<std::string, std::string>>;  // shown as name=value
 
-enum class ProgressStyle {
-  kAuto,
-  kBar,
-  kPlain,
-  kNone
-};  // kAuto: a bar if stderr is a terminal that can redraw
+// kAuto: a bar if stderr is a terminal that can redraw, plain lines otherwise.
+enum class ProgressStyle { kAuto, kBar, kPlain, kNone };
 
 struct ProgressOptions {
-  std::string label;          // "train"
+  std::string label = {};     // "train"
   int64_t total = 0;          // 0: unknown, no bar and no time left
   int64_t start = 0;          // done before this job began (a resumed run); not counted in the rate
   std::string unit = "step";  // "35.2 step/s"
   ProgressStyle style = ProgressStyle::kAuto;
-  double plain_seconds = 10;      // between plain lines
-  std::ostream* out = nullptr;    // nullptr: stderr
-  std::function<double()> clock;  // seconds, steady; empty: the system's. For tests.
+  double plain_seconds = 10;           // between plain lines
+  std::ostream* out = nullptr;         // nullptr: stderr
+  std::function<double()> clock = {};  // seconds, steady; empty: the system's. For tests.
 };
 
 // What one line shows.
 struct ProgressView {
-  std::string label;
+  std::string label = {};
   int64_t done = 0;
   int64_t total = 0;
   std::string unit = "step";
   double rate = 0;     // units per second; 0: not known yet
   double elapsed = 0;  // seconds
-  ProgressFields fields;
+  ProgressFields fields = {};
 };
 
 struct ProgressLook {
@@ -80,6 +76,7 @@ class Progress {
   double last_update_ = 0;
   int64_t rate_done_ = 0;  // done at last_update_
   double smoothed_ = 0;    // exponential average of the rate, before its start-up correction
+  int64_t drawn_done_ = 0;
   bool drawn_ = false;
   bool bar_visible_ = false;
   bool finished_ = false;
