@@ -12,6 +12,8 @@
 namespace edgewise::train {
 namespace {
 
+using Metadata = std::map<std::string, std::string>;
+
 constexpr const char* kFormat = "edgewise-checkpoint";
 constexpr const char* kVersion = "1";
 constexpr std::string_view kOptimizerPrefix = "optimizer/";
@@ -29,16 +31,16 @@ std::string exact(double value) {
   return text;
 }
 
-const std::string& entry(const TensorFile& file, const std::string& path, const std::string& key) {
-  const auto found = file.metadata.find(key);
-  TORCH_CHECK_VALUE(found != file.metadata.end(), "load_checkpoint: expected metadata '", key, "' in ", path,
+const std::string& entry(const Metadata& metadata, const std::string& path, const std::string& key) {
+  const auto found = metadata.find(key);
+  TORCH_CHECK_VALUE(found != metadata.end(), "load_checkpoint: expected metadata '", key, "' in ", path,
                     "; got none. The file is not an edgewise checkpoint.");
   return found->second;
 }
 
 template <typename Number>
-Number number(const TensorFile& file, const std::string& path, const std::string& key) {
-  const std::string& text = entry(file, path, key);
+Number number(const Metadata& metadata, const std::string& path, const std::string& key) {
+  const std::string& text = entry(metadata, path, key);
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   TORCH_CHECK_VALUE(error == std::errc() && end == text.data() + text.size(),
@@ -47,19 +49,20 @@ Number number(const TensorFile& file, const std::string& path, const std::string
   return value;
 }
 
-CheckpointInfo parse_info(const TensorFile& file, const std::string& path) {
-  TORCH_CHECK_VALUE(entry(file, path, "format") == kFormat, "load_checkpoint: expected format '", kFormat,
-                    "' in ", path, "; got '", entry(file, path, "format"), "'");
-  TORCH_CHECK_VALUE(entry(file, path, "format_version") == kVersion,
+CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
+  TORCH_CHECK_VALUE(entry(metadata, path, "format") == kFormat, "load_checkpoint: expected format '", kFormat,
+                    "' in ", path, "; got '", entry(metadata, path, "format"), "'");
+  TORCH_CHECK_VALUE(entry(metadata, path, "format_version") == kVersion,
                     "load_checkpoint: expected format version ", kVersion, " in ", path, "; got ",
-                    entry(file, path, "format_version"), ". It was written by another version of edgewise.");
+                    entry(metadata, path, "format_version"),
+                    ". It was written by another version of edgewise.");
   CheckpointInfo info;
-  info.step = number<int64_t>(file, path, "step");
-  if (file.metadata.count("best_metric")) {
-    info.best_metric = number<double>(file, path, "best_metric");
-    info.best_step = number<int64_t>(file, path, "best_step");
+  info.step = number<int64_t>(metadata, path, "step");
+  if (metadata.count("best_metric")) {
+    info.best_metric = number<double>(metadata, path, "best_metric");
+    info.best_step = number<int64_t>(metadata, path, "best_step");
   }
-  info.recipe = entry(file, path, "recipe");
+  info.recipe = entry(metadata, path, "recipe");
   return info;
 }
 
@@ -87,7 +90,7 @@ void check_tensors(const std::string& path, const std::map<std::string, at::Tens
 
 void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,
                      const CheckpointInfo& info) {
-  TensorFile file;
+  io::TensorFile file;
   for (const auto& [name, tensor] : model_tensors(model)) file.tensors[name] = tensor.cpu().contiguous();
   if (optimizer) {
     for (const auto& [name, tensor] : optimizer->state()) {
@@ -102,12 +105,12 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
     file.metadata["best_metric"] = exact(*info.best_metric);
     file.metadata["best_step"] = std::to_string(info.best_step);
   }
-  save_safetensors(path, file);
+  io::save_safetensors(path, file);
 }
 
 CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model, Optimizer* optimizer) {
-  const TensorFile file = load_safetensors(path);
-  CheckpointInfo info = parse_info(file, path);
+  const io::TensorFile file = io::load_safetensors(path);
+  CheckpointInfo info = parse_info(file.metadata, path);
   std::map<std::string, at::Tensor> tensors, state;
   for (const auto& [name, tensor] : file.tensors) {
     if (name.starts_with(kOptimizerPrefix)) {
@@ -129,7 +132,7 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
 }
 
 CheckpointInfo read_checkpoint_info(const std::string& path) {
-  return parse_info(load_safetensors(path), path);
+  return parse_info(io::read_safetensors_header(path).metadata, path);
 }
 
 }  // namespace edgewise::train
