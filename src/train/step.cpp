@@ -25,9 +25,11 @@ ModelInput make_input(const data::Batch& batch, const RandomStream& random, int6
 // its micro-batches' with these weights.
 std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) {
   std::vector<double> result;
-  for (const at::Tensor& mask : batch.masks) {  // [B, N]
-    result.push_back(count_padding ? static_cast<double>(mask.numel() * mask.size(1))
-                                   : mask.sum(1).to(at::kDouble).square().sum().item<double>());
+  for (size_t tower = 0; tower < batch.tokens.size(); ++tower) {
+    const bool masked = !count_padding && tower < batch.masks.size() && batch.masks[tower].defined();
+    const double length = static_cast<double>(batch.tokens[tower].size(1));
+    result.push_back(masked ? batch.masks[tower].sum(1).to(at::kDouble).square().sum().item<double>()
+                            : static_cast<double>(batch.size()) * length * length);
   }
   return result;
 }
