@@ -1,0 +1,51 @@
+// safetensors files: named tensors and string metadata, the format of the Hugging Face package of that name.
+//
+// A file is u64 N, N bytes of JSON (dtype, shape and byte range of every tensor), then the tensors' bytes.
+// The writer's bytes equal the Python package's; the reader believes nothing it has not checked against the
+// size of the file.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace edgewise::io {
+
+struct TensorFile {
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+struct TensorEntry {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // byte range within the data, [begin, end)
+  uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::map<std::string, TensorEntry> tensors;
+  std::map<std::string, std::string> metadata;
+  uint64_t data_offset = 0;  // where the data starts in the file
+};
+
+// Writes atomically: `path` holds the old file or the whole new one. Tensors may be on any device and have
+// any strides; each is copied to contiguous CPU memory when its turn comes. Tensors that share memory are
+// written once each. Dtypes: bool, all integers, float16/32/64, bfloat16, float8, complex64. Throws
+// c10::ValueError for a tensor or name the format cannot hold, std::system_error if the file cannot be
+// written.
+void save_safetensors(const std::filesystem::path& path, const TensorFile& file);
+
+// Tensors are contiguous, on the CPU and own their memory. Throws c10::ValueError that names the file and
+// what is wrong with it, std::system_error if it cannot be read. Never allocates more than the size of the
+// file warrants.
+TensorFile load_safetensors(const std::filesystem::path& path);
+
+// Names, dtypes and shapes without the data; the same checks, the same errors.
+SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
+
+}  // namespace edgewise::io

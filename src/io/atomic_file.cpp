@@ -1,0 +1,144 @@
+// The temporary name is fixed (".NAME.tmp"), so what a killed process left behind is reused by the next write
+// instead of piling up; a lock keeps two writers of one target apart.
+#include <edgewise/io/atomic_file.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+
+#include "io/file_error.h"
+
+namespace edgewise::io {
+namespace {
+
+std::filesystem::path behind_links(std::filesystem::path target) {
+  std::error_code ignored;  // a broken or looping link shows itself when the file is opened
+  if (!std::filesystem::is_symlink(target, ignored)) return target;
+  auto resolved = std::filesystem::weakly_canonical(target, ignored);
+  return ignored ? target : resolved;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+// Makes the rename itself durable.
+void sync_folder(const std::filesystem::path& folder) {
+  const FileDescriptor handle = open_file("AtomicFile", folder, O_RDONLY | O_DIRECTORY);
+  // Some network file systems cannot sync a folder and say so with EINVAL; nothing more can be done there.
+  if (::fsync(handle.get()) != 0 && errno != EINVAL) {
+    throw_file_error(errno, "AtomicFile", "cannot sync folder", folder);
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path target) : target_(behind_links(std::move(target))) {
+  if (!target_.has_filename()) throw_file_error(EISDIR, "AtomicFile", "cannot write", target_);
+  struct stat existing {};
+  const bool exists = ::stat(target_.c_str(), &existing) == 0;
+  if (exists && S_ISDIR(existing.st_mode)) throw_file_error(EISDIR, "AtomicFile", "cannot write", target_);
+  temporary_ = folder_of(target_) / ".";
+  temporary_ += target_.filename();
+  temporary_ += ".tmp";
+  open_temporary();
+  // Failing to keep the mode is no reason to refuse the data.
+  if (exists && ::fchmod(file_.get(), existing.st_mode & 07777) != 0) errno = 0;
+}
+
+void AtomicFile::open_temporary() {
+  while (true) {
+    FileDescriptor file = open_file("AtomicFile", temporary_, O_WRONLY | O_CREAT | O_NOFOLLOW);
+    // File systems without locks are used without.
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      throw_file_error(EBUSY, "AtomicFile", "another writer holds", temporary_);
+    }
+    // Between our open and our lock the previous holder may have renamed this very file to the target.
+    struct stat ours {
+    }, named{};
+    if (::fstat(file.get(), &ours) != 0) throw_file_error(errno, "AtomicFile", "cannot inspect", temporary_);
+    if (::stat(temporary_.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
+      continue;
+    file_ = std::move(file);
+    if (::ftruncate(file_.get(), 0) != 0) {
+      const int error = errno;
+      discard();
+      throw_file_error(error, "AtomicFile", "cannot write", target_);
+    }
+    return;
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() noexcept {
+  if (!file_.is_open()) return;
+  // Unlinked while still locked, so that it cannot be another writer's file.
+  ::unlink(temporary_.c_str());
+  file_.close();
+}
+
+void AtomicFile::check_open(const char* caller) const {
+  if (!file_.is_open()) {
+    throw std::logic_error(std::string(caller) + ": '" + target_.string() +
+                           "' was already committed or failed; make a new AtomicFile");
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  check_open("AtomicFile::write");
+  try {
+    write_all("AtomicFile", file_, target_, bytes);
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+void AtomicFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void AtomicFile::commit() {
+  check_open("AtomicFile::commit");
+  if (::fsync(file_.get()) != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    discard();
+    throw_file_error(error, "AtomicFile", "cannot write", target_);
+  }
+  // Some network file systems report a full disk only here; fsync above has already asked them.
+  const int error = file_.close();
+  if (error != 0) throw_file_error(error, "AtomicFile", "cannot write", target_);
+  sync_folder(folder_of(target_));
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
+  AtomicFile file(path);
+  file.write(contents);
+  file.commit();
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const FileDescriptor file = open_file("read_file", path, O_RDONLY);
+  struct stat info {};
+  const bool sized = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
+  // The size is a first guess only: pipes and /proc files say 0, and a file may grow while it is read.
+  std::string contents(sized ? static_cast<std::size_t>(info.st_size) + 1 : 4096, '\0');
+  std::size_t used = 0;
+  while (true) {
+    used += read_up_to("read_file", file, path,
+                       std::as_writable_bytes(std::span(contents.data() + used, contents.size() - used)));
+    if (used < contents.size()) break;
+    contents.resize(contents.size() * 2);
+  }
+  contents.resize(used);
+  return contents;
+}
+
+}  // namespace edgewise::io

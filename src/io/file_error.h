@@ -1,0 +1,16 @@
+// One wording for every failed file operation: "caller: cannot write '/path': No space left on device".
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace edgewise::io {
+
+[[noreturn]] inline void throw_file_error(int error, const char* caller, const char* what,
+                                          const std::filesystem::path& path) {
+  throw std::system_error(error, std::generic_category(),
+                          std::string(caller) + ": " + what + " '" + path.string() + "'");
+}
+
+}  // namespace edgewise::io

@@ -1,0 +1,165 @@
+// Reading and writing safetensors files; the header's JSON is read in safetensors_header.cpp.
+#include <edgewise/io/safetensors.h>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include <edgewise/io/atomic_file.h>
+#include <edgewise/io/file_descriptor.h>
+
+#include "io/file_error.h"
+#include "io/safetensors_dtype.h"
+#include "io/safetensors_header.h"
+
+namespace edgewise::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+struct OpenFile {
+  FileDescriptor file;
+  SafetensorsHeader header;
+};
+
+OpenFile open_safetensors(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  // Non-blocking only so that a named pipe is refused below instead of waited for.
+  FileDescriptor file = open_file("load_safetensors", path, O_RDONLY | O_NONBLOCK);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw_file_error(errno, "load_safetensors", "cannot inspect", path);
+  TORCH_CHECK_VALUE(S_ISREG(info.st_mode), "load_safetensors: '", name, "' is not a regular file");
+  const auto file_size = static_cast<uint64_t>(info.st_size);
+
+  uint64_t header_size = 0;
+  const auto prefix = std::as_writable_bytes(std::span(&header_size, 1));
+  TORCH_CHECK_VALUE(read_up_to("load_safetensors", file, path, prefix) == prefix.size(),
+                    "load_safetensors: '", name, "' holds ", file_size,
+                    " bytes, too few for a safetensors file");
+  TORCH_CHECK_VALUE(header_size <= kLargestSafetensorsHeader, "load_safetensors: '", name,
+                    "' claims a header of ", header_size, " bytes, more than the format's limit of ",
+                    kLargestSafetensorsHeader, "; this is not a safetensors file");
+  TORCH_CHECK_VALUE(file_size >= prefix.size() && header_size <= file_size - prefix.size(),
+                    "load_safetensors: '", name, "' claims a header of ", header_size,
+                    " bytes but holds only ", file_size,
+                    " in all; it is truncated or not a safetensors file");
+  std::string json(header_size, '\0');
+  TORCH_CHECK_VALUE(
+      read_up_to("load_safetensors", file, path, std::as_writable_bytes(std::span(json))) == json.size(),
+      "load_safetensors: '", name, "' ended while its header was read");
+
+  const uint64_t data_offset = prefix.size() + header_size;
+  OpenFile open{std::move(file), parse_safetensors_header(name, json, file_size - data_offset)};
+  open.header.data_offset = data_offset;
+  return open;
+}
+
+// A C++ bool of any other value is undefined behaviour waiting in every kernel that reads it.
+void check_bools(const std::string& file, const std::string& name, const at::Tensor& tensor) {
+  const auto* bytes = static_cast<const uint8_t*>(tensor.const_data_ptr());
+  TORCH_CHECK_VALUE(std::all_of(bytes, bytes + tensor.numel(), [](uint8_t byte) { return byte <= 1; }),
+                    "load_safetensors: '", file, "': BOOL tensor '", name,
+                    "' holds bytes other than 0 and 1; the file is damaged");
+}
+
+at::Tensor checked_tensor(const std::string& name, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(name != "__metadata__",
+                    "save_safetensors: a tensor cannot be named '__metadata__'; rename it");
+  TORCH_CHECK_VALUE(tensor.defined(), "save_safetensors: tensor '", name, "' is undefined; leave it out");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "save_safetensors: tensor '", name, "' has layout ",
+                    tensor.layout(), ", expected a dense tensor; call to_dense() first");
+  TORCH_CHECK_VALUE(safetensors_rank(tensor.scalar_type()), "save_safetensors: tensor '", name,
+                    "' has dtype ", tensor.scalar_type(), ", which the format cannot hold; convert it first");
+  return tensor.detach();
+}
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+// The reference writer's order, so that equal contents give equal files whoever wrote them.
+std::vector<NamedTensor> in_file_order(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<NamedTensor> order;
+  order.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) order.emplace_back(name, checked_tensor(name, tensor));
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    return *safetensors_rank(a.second.scalar_type()) > *safetensors_rank(b.second.scalar_type());
+  });
+  return order;
+}
+
+std::string make_header(const std::vector<NamedTensor>& order,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  uint64_t position = 0;
+  for (const auto& [name, tensor] : order) {
+    const uint64_t end = position + tensor.nbytes();
+    const auto dtype = kSafetensorsDtypes[*safetensors_rank(tensor.scalar_type())].name;
+    header[name] = {{"dtype", dtype}, {"shape", tensor.sizes().vec()}, {"data_offsets", {position, end}}};
+    position = end;
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::type_error&) {
+    TORCH_CHECK_VALUE(false,
+                      "save_safetensors: a tensor name or metadata text is not valid UTF-8; rename it");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  TORCH_CHECK_VALUE(text.size() <= kLargestSafetensorsHeader, "save_safetensors: the header takes ",
+                    text.size(), " bytes, more than the format's limit of ", kLargestSafetensorsHeader,
+                    "; shorten the metadata or split the file");
+  return text;
+}
+
+}  // namespace
+
+void save_safetensors(const std::filesystem::path& path, const TensorFile& file) {
+  const std::vector<NamedTensor> order = in_file_order(file.tensors);
+  const std::string header = make_header(order, file.metadata);
+  AtomicFile out(path);
+  const uint64_t header_size = header.size();
+  out.write(std::as_bytes(std::span(&header_size, 1)));
+  out.write(header);
+  for (const auto& [name, tensor] : order) {
+    const at::Tensor plain = tensor.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+    out.write({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+  }
+  out.commit();
+}
+
+TensorFile load_safetensors(const std::filesystem::path& path) {
+  OpenFile open = open_safetensors(path);
+  TensorFile result;
+  result.metadata = std::move(open.header.metadata);
+  std::vector<std::pair<const std::string, TensorEntry>*> order;
+  for (auto& item : open.header.tensors) order.push_back(&item);
+  // In the order of the file, so that one pass reads it.
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  for (const auto* item : order) {
+    const auto& [name, entry] = *item;
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.dtype));
+    const std::span<std::byte> bytes(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
+    TORCH_CHECK_VALUE(read_up_to("load_safetensors", open.file, path, bytes) == bytes.size(),
+                      "load_safetensors: '", path.string(), "' ended while tensor '", name,
+                      "' was read; it changed under us");
+    if (entry.dtype == at::kBool) check_bools(path.string(), name, tensor);
+    result.tensors.emplace(name, std::move(tensor));
+  }
+  return result;
+}
+
+SafetensorsHeader read_safetensors_header(const std::filesystem::path& path) {
+  return open_safetensors(path).header;
+}
+
+}  // namespace edgewise::io
