@@ -21,13 +21,13 @@ double fraction(double step, double from, double to) {
 }  // namespace
 
 ScheduleKind parse_schedule(std::string_view name) {
-  if (name == "onecycle") return ScheduleKind::kOneCycle;
+  if (name == "one_cycle") return ScheduleKind::kOneCycle;
   if (name == "constant") return ScheduleKind::kConstant;
-  TORCH_CHECK_VALUE(false, "schedule: expected onecycle or constant; got '", name, "'");
+  TORCH_CHECK_VALUE(false, "schedule: expected one_cycle or constant; got '", name, "'");
 }
 
 std::string_view to_string(ScheduleKind kind) {
-  return kind == ScheduleKind::kOneCycle ? "onecycle" : "constant";
+  return kind == ScheduleKind::kOneCycle ? "one_cycle" : "constant";
 }
 
 Schedule::Schedule(const ScheduleOptions& options) : options_(options) {

@@ -70,7 +70,9 @@ TEST_P(Accumulation, EqualsTheWholeBatch) {
     EXPECT_NEAR(report.penalty, whole.penalty, 1e-5);
     EXPECT_EQ(report.edges, whole.edges);
     EXPECT_EQ(report.accuracy, whole.accuracy);
-    if (task != Task::kTowers) EXPECT_TRUE(torch::allclose(report.density, whole.density));
+    if (task != Task::kTowers) {
+      EXPECT_TRUE(torch::allclose(report.density, whole.density));
+    }
     for (const auto& [name, gradient] : expected) {
       EXPECT_TRUE(torch::allclose(gradients.at(name), gradient, 1e-4, 1e-6))
           << name << " with micro-batch " << micro << ": " << (gradients.at(name) - gradient).abs().max();

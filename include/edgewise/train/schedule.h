@@ -10,7 +10,7 @@ namespace edgewise::train {
 // while beta1 runs 0.95 -> 0.85 -> 0.95. This is torch's OneCycleLR(anneal_strategy="linear",
 // pct_start=warmup/steps). kConstant: the peak and beta1 = 0.9 throughout.
 enum class ScheduleKind { kOneCycle, kConstant };
-ScheduleKind parse_schedule(std::string_view name);  // "onecycle" | "constant"
+ScheduleKind parse_schedule(std::string_view name);  // "one_cycle" | "constant"
 std::string_view to_string(ScheduleKind kind);
 
 struct ScheduleOptions {
