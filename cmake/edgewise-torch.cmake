@@ -45,8 +45,10 @@ add_library(edgewise_torch INTERFACE IMPORTED GLOBAL)
 add_library(edgewise::torch ALIAS edgewise_torch)
 target_include_directories(edgewise_torch SYSTEM INTERFACE
   "${EDGEWISE_TORCH_DIR}/include" "${EDGEWISE_TORCH_DIR}/include/torch/csrc/api/include")
+# libstdc++ first: the wheel's libraries export their own copies of std::filesystem functions, and with those in front
+# std::filesystem::remove_all jumps to address 0.
 # --no-as-needed: libtorch.so has no symbols of its own but brings in the CUDA back end when the wheel has one.
-target_link_libraries(edgewise_torch INTERFACE
+target_link_libraries(edgewise_torch INTERFACE stdc++
   "-Wl,--no-as-needed,${EDGEWISE_TORCH_DIR}/lib/libtorch.so,${EDGEWISE_TORCH_DIR}/lib/libtorch_cpu.so,${EDGEWISE_TORCH_DIR}/lib/libc10.so,--as-needed"
   Threads::Threads)
 target_link_options(edgewise_torch INTERFACE "-Wl,-rpath,${EDGEWISE_TORCH_DIR}/lib")

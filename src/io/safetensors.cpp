@@ -102,7 +102,9 @@ std::string make_header(const std::vector<NamedTensor>& order,
   for (const auto& [name, tensor] : order) {
     const uint64_t end = position + tensor.nbytes();
     const auto dtype = kSafetensorsDtypes[*safetensors_rank(tensor.scalar_type())].name;
-    header[name] = {{"dtype", dtype}, {"shape", tensor.sizes().vec()}, {"data_offsets", {position, end}}};
+    // Not header[name]: that searches every entry before it.
+    header.push_back(
+        {name, {{"dtype", dtype}, {"shape", tensor.sizes().vec()}, {"data_offsets", {position, end}}}});
     position = end;
   }
   std::string text;

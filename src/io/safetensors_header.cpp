@@ -18,6 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::size_t kMostDimensions = 64;  // what torch's kernels can iterate over
+
 // Quotes come from the file: cut long ones, and keep the message one line of printable text.
 std::string in_quotes(std::string_view text) {
   std::string safe = "'";
@@ -117,6 +119,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (place_ == Place::kShapeItem) {
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
         return fail("tensor ", in_quotes(key_), " has a dimension of ", value);
+      }
+      if (entry_.shape.size() == kMostDimensions) {
+        return fail("tensor ", in_quotes(key_), " has more than ", kMostDimensions, " dimensions");
       }
       entry_.shape.push_back(static_cast<int64_t>(value));
       return true;

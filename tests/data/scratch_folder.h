@@ -1,8 +1,10 @@
 // A folder of its own for one test, gone at the end.
 #pragma once
 
+#include <ftw.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,7 +18,11 @@ class ScratchFolder {
     std::string pattern = (std::filesystem::temp_directory_path() / "edgewise-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  ~ScratchFolder() {
+    // Not std::filesystem::remove_all: libtorch.so exports one of its own, built with another libstdc++, which crashes.
+    const auto remove = [](const char* name, const struct stat*, int, FTW*) { return std::remove(name); };
+    ::nftw(path_.c_str(), remove, 16, FTW_DEPTH | FTW_PHYS);
+  }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
