@@ -30,7 +30,8 @@ size_t towers(const data::Dataset& dataset) {
 
 SbmEdgesOptions sbm_options(const Recipe& recipe) {
   const AttentionRecipe& attention = recipe.attention;
-  SbmEdgesOptions options(recipe.model.heads, recipe.model.dim / recipe.model.heads, parse_sbm_preset(attention.preset));
+  SbmEdgesOptions options(recipe.model.heads, recipe.model.dim / recipe.model.heads,
+                          parse_sbm_preset(attention.preset));
   override_with(options.clusters, attention.clusters);
   override_with(options.shared_mlp, attention.shared_mlp);
   override_with(options.cluster_std, attention.cluster_std);
@@ -61,7 +62,8 @@ EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
       return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window(), sbm()});
     };
   }
-  TORCH_CHECK_VALUE(false, "build_model: expected attention.kind dense, full, window, sbm or window+sbm; got '", kind, "'");
+  TORCH_CHECK_VALUE(
+      false, "build_model: expected attention.kind dense, full, window, sbm or window+sbm; got '", kind, "'");
 }
 
 ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
@@ -70,8 +72,9 @@ ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
                     "build_model: expected model.head_dim * model.heads = model.dim = ", model.dim, "; got ",
                     model.head_dim, " * ", model.heads, ". Leave head_dim out, or change dim.");
   TORCH_CHECK_VALUE(model.max_length == 0 || model.max_length >= dataset.max_length(),
-                    "build_model: expected model.max_length of at least ", dataset.max_length(), ", the longest of ",
-                    dataset.name(), "; got ", model.max_length, ". Leave it out to take the dataset's.");
+                    "build_model: expected model.max_length of at least ", dataset.max_length(),
+                    ", the longest of ", dataset.name(), "; got ", model.max_length,
+                    ". Leave it out to take the dataset's.");
   ClassifierOptions options;
   options.encoder.vocabulary = dataset.vocabulary();
   options.encoder.max_length = model.max_length > 0 ? model.max_length : dataset.max_length();

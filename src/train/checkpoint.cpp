@@ -62,6 +62,7 @@ CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
     info.best_metric = number<double>(metadata, path, "best_metric");
     info.best_step = number<int64_t>(metadata, path, "best_step");
   }
+  info.evaluation_pending = metadata.count("evaluation_pending") > 0;
   info.recipe = entry(metadata, path, "recipe");
   return info;
 }
@@ -105,6 +106,7 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
     file.metadata["best_metric"] = exact(*info.best_metric);
     file.metadata["best_step"] = std::to_string(info.best_step);
   }
+  if (info.evaluation_pending) file.metadata["evaluation_pending"] = "true";
   io::save_safetensors(path, file);
 }
 

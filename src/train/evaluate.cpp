@@ -11,9 +11,6 @@
 namespace edgewise::train {
 namespace {
 
-// Training counts its steps from 0; evaluation draws from a range that no training run reaches.
-constexpr uint64_t kEvaluationStep = uint64_t{1} << 63;
-
 class EvaluationMode {
  public:
   explicit EvaluationMode(Classifier& model) : model_(model), was_training_(model.is_training()) {
@@ -29,6 +26,12 @@ class EvaluationMode {
 };
 
 }  // namespace
+
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
+  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
+  return {
+      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
+}
 
 Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split split,
                     const EvaluationOptions& options) {
@@ -57,10 +60,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
       ModelInput input;
       input.tokens = batch.tokens;
       input.masks = batch.masks;
-      input.random = {.seed = options.seed,
-                      .step = kEvaluationStep + static_cast<uint64_t>(draw),
-                      .layer = 0,
-                      .first_item = first};
+      input.random = evaluation_stream(options.seed, draw, first);
       const ModelOutput output = model.forward(input);
       logits = draw == 0 ? output.logits : logits + output.logits;
       const at::Tensor weighted = output.densities.cpu() * static_cast<double>(batch.size());

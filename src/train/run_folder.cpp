@@ -1,6 +1,7 @@
 #include "train/run_folder.h"
 
 #include <array>
+#include <cstdio>
 #include <map>
 #include <sstream>
 
@@ -44,8 +45,8 @@ std::map<std::string, std::string> flatten(const std::string& text) {
   return result;
 }
 
-bool is_empty(const std::filesystem::path& folder) {
-  return !std::filesystem::exists(folder) || std::filesystem::is_empty(folder);
+bool has_files(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
 }
 
 }  // namespace
@@ -65,20 +66,30 @@ std::optional<std::string> forbidden_change(const std::string& before_toml, cons
   return std::nullopt;
 }
 
+bool file_exists(const std::string& path) {
+  return std::filesystem::exists(path);
+}
+
+std::string RunFolder::edges(int64_t step, size_t layer) const {
+  char name[64];
+  std::snprintf(name, sizeof(name), "step-%08lld-layer-%zu.safetensors", static_cast<long long>(step), layer);
+  return (root / "edges" / name).string();
+}
+
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume) {
   const RunFolder folder{root};
   TORCH_CHECK_VALUE(!std::filesystem::exists(root) || std::filesystem::is_directory(root),
                     "train: expected the run folder ", root.string(), " to be a folder; it is a file");
-  if (!is_empty(root)) {
+  if (has_files(root)) {
     TORCH_CHECK_VALUE(resume, "train: expected an empty run folder for a new run; ", root.string(),
                       " has files. Continue it with --resume, or choose another folder.");
-    TORCH_CHECK_VALUE(std::filesystem::exists(folder.config()), "train: expected ", folder.config().string(),
+    TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
                       " in the run to resume; there is none. Choose the folder of an edgewise run.");
     const auto change = forbidden_change(io::read_file(folder.config()), recipe_toml);
     TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root.string(), " was started with; ",
                       *change, ". Resume with the old value, or start a new run in another folder.");
   }
-  std::filesystem::create_directories(folder.checkpoints());
+  std::filesystem::create_directories(root / "checkpoints");
   io::write_file_atomically(folder.config(), recipe_toml);
   io::write_file_atomically(folder.environment(), io::to_json(io::describe_environment()));
   return folder;

@@ -5,18 +5,17 @@
 #include <optional>
 #include <string>
 
-#include <edgewise/train/checkpoint.h>
-
 namespace edgewise::train {
 
 struct RunFolder {
   std::filesystem::path root;
 
-  std::filesystem::path config() const { return root / "config.toml"; }
-  std::filesystem::path environment() const { return root / "env.json"; }
-  std::filesystem::path checkpoints() const { return root / "checkpoints"; }
-  std::filesystem::path last() const { return checkpoints() / "last.safetensors"; }
-  std::filesystem::path best() const { return checkpoints() / "best.safetensors"; }
+  std::string config() const { return (root / "config.toml").string(); }
+  std::string environment() const { return (root / "env.json").string(); }
+  std::string metrics() const { return (root / "metrics.jsonl").string(); }
+  std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
+  std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
+  std::string edges(int64_t step, size_t layer) const;  // edges/step-00000100-layer-0.safetensors
 };
 
 // Makes the folder ready and writes config.toml and env.json. A new run needs an empty folder; a resumed one
@@ -26,5 +25,7 @@ RunFolder open_run_folder(const std::filesystem::path& root, const std::string& 
 // The first difference between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64
 // and is now 32".
 std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml);
+
+bool file_exists(const std::string& path);
 
 }  // namespace edgewise::train

@@ -63,7 +63,11 @@ TEST_F(CheckpointTest, TrainingContinuesBitForBit) {
   Optimizer optimizer(*model);
   for (uint64_t step = 0; step < 3; ++step) train_step(model, optimizer, step);
   save_checkpoint(path_, *model, &optimizer,
-                  {.step = 3, .best_metric = 0.1 + 0.2, .best_step = 2, .recipe = "[train]\nseed = 1\n"});
+                  {.step = 3,
+                   .best_metric = 0.1 + 0.2,
+                   .best_step = 2,
+                   .evaluation_pending = true,
+                   .recipe = "[train]\nseed = 1\n"});
 
   auto other = make_model(2);
   Optimizer other_optimizer(*other);
@@ -71,6 +75,7 @@ TEST_F(CheckpointTest, TrainingContinuesBitForBit) {
   EXPECT_EQ(info.step, 3);
   EXPECT_EQ(info.best_metric, 0.1 + 0.2);
   EXPECT_EQ(info.best_step, 2);
+  EXPECT_TRUE(info.evaluation_pending);
   EXPECT_EQ(info.recipe, "[train]\nseed = 1\n");
   EXPECT_TRUE(equal(*model, *other));
   for (uint64_t step = 3; step < 6; ++step) {
@@ -93,7 +98,8 @@ TEST_F(CheckpointTest, OptimizerStateIsNamedByParameter) {
 
 TEST_F(CheckpointTest, AModelOnlyFileLoadsAsAModelButNotAsARun) {
   auto model = make_model(1), other = make_model(2);
-  save_checkpoint(path_, *model, nullptr, {.step = 7, .best_metric = {}, .best_step = 0, .recipe = ""});
+  save_checkpoint(path_, *model, nullptr,
+                  {.step = 7, .best_metric = {}, .best_step = 0, .evaluation_pending = false, .recipe = ""});
   load_checkpoint(path_, *other);
   EXPECT_TRUE(equal(*model, *other));
   Optimizer optimizer(*other);

@@ -8,8 +8,8 @@
 
 namespace edgewise::train {
 
-// Token labels give a TokenClassifier, two towers a TwoTowerClassifier, else a SequenceClassifier. Parameters are drawn from
-// recipe.train.seed; torch's generator is seeded anew.
+// Token labels give a TokenClassifier, two towers a TwoTowerClassifier, else a SequenceClassifier. Parameters
+// are drawn from recipe.train.seed; torch's generator is seeded anew.
 ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
 
 // The preset of the recipe with its overrides.

@@ -18,6 +18,8 @@ struct CheckpointInfo {
   int64_t step = 0;                   // steps finished
   std::optional<double> best_metric;  // of the best evaluation so far
   int64_t best_step = 0;
+  bool evaluation_pending =
+      false;           // the validation due at `step` was cut short; a resumed run starts with it
   std::string recipe;  // the resolved recipe, TOML
 };
 

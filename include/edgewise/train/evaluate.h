@@ -28,6 +28,9 @@ struct Evaluation {
   bool complete = true;  // false when stopped early
 };
 
+// The random numbers of evaluation: a range of steps that no training run reaches.
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
+
 // Leaves the model in the mode (training or not) it was in.
 Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split split,
                     const EvaluationOptions& options = {});

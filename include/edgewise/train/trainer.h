@@ -1,4 +1,5 @@
-// Trainer: runs a recipe in a run folder, from the first step or from its last checkpoint, bit for bit the same.
+// Trainer: runs a recipe in a run folder, from the first step or from its last checkpoint, bit for bit the
+// same.
 //
 //   run folder: config.toml (resolved recipe), env.json, metrics.jsonl, TensorBoard events,
 //               checkpoints/last.safetensors (model, optimiser, step), checkpoints/best.safetensors (model)
@@ -20,18 +21,18 @@ namespace edgewise::train {
 
 struct TrainerOptions {
   std::filesystem::path run_folder;
-  bool resume = false;                             // continue what the folder holds; an empty folder starts afresh
-  bool progress = false;                           // progress on standard error
-  std::function<void(int64_t steps)> after_step;   // called with the number of finished steps
+  bool resume = false;    // continue what the folder holds; an empty folder starts afresh
+  bool progress = false;  // progress on standard error
+  std::function<void(int64_t steps)> after_step;  // called with the number of finished steps
 };
 
 struct RunSummary {
   std::filesystem::path run_folder;
-  int64_t steps = 0;                   // finished
-  bool interrupted = false;            // by SIGINT or SIGTERM; resume to continue
-  std::optional<double> best_accuracy; // on validation
+  int64_t steps = 0;                    // finished
+  bool interrupted = false;             // by SIGINT or SIGTERM; resume to continue
+  std::optional<double> best_accuracy;  // on validation
   int64_t best_step = 0;
-  std::optional<Evaluation> test;      // of the best checkpoint; absent when interrupted
+  std::optional<Evaluation> test;  // of the best checkpoint; absent when interrupted
   double seconds = 0;
 
   int exit_code() const { return interrupted ? 130 : 0; }
@@ -39,7 +40,8 @@ struct RunSummary {
 
 class Trainer {
  public:
-  // Checks the run folder and builds the model; throws when the folder is in use, or belongs to another recipe.
+  // Checks the run folder and builds the model; throws when the folder is in use, or belongs to another
+  // recipe.
   Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
   ~Trainer();
 
