@@ -1,8 +1,9 @@
-// Philox4x32-10, the counter-based generator behind every random number of the project (Salmon et al., SC'11).
+// Philox4x32-10, the counter-based generator behind every random number of the project (Salmon et al.,
+// SC'11).
 //
-// A stream is found in two steps: the identity (seed, step, layer, item, head, purpose) is hashed by Philox itself
-// into a 64-bit key; then the counter (row, block, draw) under that key gives the numbers. So a number depends only on what it
-// is for, never on threads, batch mates or order.
+// A stream is found in two steps: the identity (seed, step, layer, item, head, purpose) is hashed by Philox
+// itself into a 64-bit key; then the counter (row, block, draw, lane) under that key gives the numbers. So a
+// number depends only on what it is for, never on threads, batch mates or order.
 #pragma once
 
 #include <array>
@@ -29,14 +30,16 @@ inline Words philox(Words counter, uint64_t key) {
 enum class Purpose : uint32_t { kEdges = 1, kProbes = 2, kDropout = 3, kData = 4, kShuffle = 5 };
 
 // The key of the stream of one item and head.
-inline uint64_t stream_key(uint64_t seed, uint64_t step, uint32_t layer, int64_t item, int64_t head, Purpose purpose) {
-  const Words outer = philox({static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), layer,
-                              static_cast<uint32_t>(purpose)},
-                             seed);
+inline uint64_t stream_key(uint64_t seed, uint64_t step, uint32_t layer, int64_t item, int64_t head,
+                           Purpose purpose) {
+  const Words outer = philox(
+      {static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), layer, static_cast<uint32_t>(purpose)},
+      seed);
   const uint64_t key = outer[0] | (uint64_t{outer[1]} << 32);
-  const Words inner = philox({static_cast<uint32_t>(item), static_cast<uint32_t>(static_cast<uint64_t>(item) >> 32),
-                              static_cast<uint32_t>(head), outer[2]},
-                             key);
+  const Words inner =
+      philox({static_cast<uint32_t>(item), static_cast<uint32_t>(static_cast<uint64_t>(item) >> 32),
+              static_cast<uint32_t>(head), outer[2]},
+             key);
   return inner[0] | (uint64_t{inner[1]} << 32);
 }
 
@@ -46,16 +49,23 @@ inline double uniform53(uint32_t high, uint32_t low) {
   return (static_cast<double>(bits & ((uint64_t{1} << 53) - 1)) + 0.5) * 0x1.0p-53;
 }
 
-// A sequence of numbers for one row: successive counters (row, block, 0, 1, 2, ...).
+// Counters under a stream's key are (row, block, draw, lane). The lane separates the users of one key:
+inline constexpr uint32_t kBlockLane = 0;     // word j % 4 of block j / 4 belongs to the pair (row, j)
+inline constexpr uint32_t kSequenceLane = 1;  // RowStream
+
+// The number of the pair (row, column), for samplers that visit every pair.
+inline Words block_words(uint64_t key, int64_t row, int64_t block) {
+  return philox({static_cast<uint32_t>(row), static_cast<uint32_t>(block), 0, kBlockLane}, key);
+}
+
+// A sequence of numbers for one row, for samplers that draw as many as they need.
 class RowStream {
  public:
-  RowStream(uint64_t key, int64_t row, uint32_t lane)
-      : key_(key), row_(static_cast<uint32_t>(row)), row_high_(static_cast<uint32_t>(static_cast<uint64_t>(row) >> 32)),
-        lane_(lane) {}
+  RowStream(uint64_t key, int64_t row) : key_(key), row_(static_cast<uint32_t>(row)) {}
 
   uint32_t next32() {
     if (used_ == 4) {
-      words_ = philox({row_, row_high_, lane_, draw_++}, key_);
+      words_ = philox({row_, 0, draw_++, kSequenceLane}, key_);
       used_ = 0;
     }
     return words_[used_++];
@@ -67,7 +77,7 @@ class RowStream {
 
  private:
   uint64_t key_;
-  uint32_t row_, row_high_, lane_;
+  uint32_t row_;
   uint32_t draw_ = 0;
   Words words_{};
   uint32_t used_ = 4;

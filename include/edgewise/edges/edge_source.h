@@ -1,4 +1,5 @@
-// EdgeSource: decides which edges a layer computes. Patterns (full, window, given), learners (SbmEdges), and unions.
+// EdgeSource: decides which edges a layer computes. Patterns (full, window, given), learners (SbmEdges), and
+// unions.
 #pragma once
 
 #include <edgewise/graph/edge_set.h>
@@ -13,9 +14,10 @@
 namespace edgewise {
 
 struct EdgeRequest {
-  at::Tensor query;                    // [B, H, L, D]
-  at::Tensor key;                      // [B, H, S, D]
-  std::optional<at::Tensor> key_mask;  // [B, S] bool, true = valid token. With L == S it also marks valid queries.
+  at::Tensor query;  // [B, H, L, D]
+  at::Tensor key;    // [B, H, S, D]
+  std::optional<at::Tensor>
+      key_mask;  // [B, S] bool, true = valid token. With L == S it also marks valid queries.
   bool is_causal = false;
   RandomStream random;
 
@@ -27,7 +29,10 @@ struct EdgeRequest {
 struct EdgeChoice {
   EdgeSet edges;
   std::optional<EdgeCredit> credit;  // present when a learner took part
-  at::Tensor density_penalty;        // [H] differentiable expected density of the learner; undefined = use the sampled one
+  at::Tensor
+      density_penalty;  // [H] differentiable expected density of the learner; undefined = use the sampled one
+  at::Tensor density;   // [H] measured density where the source counts it its own way; undefined = edges
+                        // over valid pairs
 };
 
 class EdgeSource : public torch::nn::Module {

@@ -34,8 +34,11 @@ class GivenEdges : public EdgeSource {
   EdgeSet edges_;
 };
 
-// The union of sources, of which at most one learns. An edge that a pattern has anyway is not the learner's doing: it
-// gets no credit for it.
+// Adds edges that are there whatever the learner decides: it gets no credit for them, and does not probe
+// them.
+EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed);
+
+// The union of sources, of which at most one learns.
 class UnionEdges : public EdgeSource {
  public:
   explicit UnionEdges(std::vector<EdgeSourcePtr> sources);

@@ -1,6 +1,7 @@
 // SbmEdges: a head samples its edges from a mixed-membership stochastic block model (arXiv 2210.15541).
 //
-//   Q^ = sigmoid(MLP(q) C^T), K^ = sigmoid(MLP(k) C^T), S = softmax over all C*C entries of C C^T, p = Q^ S K^^T.
+//   Q^ = sigmoid(MLP(q) C^T), K^ = sigmoid(MLP(k) C^T), S = softmax over all C*C entries of C C^T, p = Q^ S
+//   K^^T.
 //
 // docs/math.md maps each equation to its function; docs/guide.md lists the presets side by side.
 #pragma once
@@ -21,7 +22,8 @@ enum class SbmPreset { kPaper, kPublished, kEdgewise };
 SbmPreset parse_sbm_preset(std::string_view name);  // "paper" | "published" | "edgewise"
 std::string_view to_string(SbmPreset preset);
 
-// kExact: closed form of the expected density and its gradient. kSampled: the sampled edges' count, straight-through.
+// kExact: closed form of the expected density and its gradient. kSampled: the sampled edges' count,
+// straight-through.
 enum class DensityPenalty { kExact, kSampled };
 DensityPenalty parse_density_penalty(std::string_view name);  // "exact" | "sampled"
 std::string_view to_string(DensityPenalty penalty);
@@ -31,19 +33,21 @@ struct SbmEdgesOptions {
 
   int64_t num_heads;
   int64_t head_dim;
-  int64_t clusters;             // C: 128 in paper and published, 32 in edgewise
-  bool shared_mlp;              // one node MLP for all heads (published, edgewise) or one per head (paper)
-  double cluster_std;           // standard deviation of the initial cluster embeddings; 0 = sqrt(2 / (C * D))
+  int64_t clusters;    // C: 128 in paper and published, 32 in edgewise
+  bool shared_mlp;     // one node MLP for all heads (published, edgewise) or one per head (paper)
+  double cluster_std;  // standard deviation of the initial cluster embeddings; 0 = sqrt(2 / (C * D))
   EdgeLaw law;
-  double exploration;           // delta
-  bool exploration_in_eval;     // published adds delta at test time too
+  double exploration;        // delta
+  bool exploration_in_eval;  // published adds delta at test time too
   Estimator estimator;
   PresentForm present_form;
-  double gradient_clip;         // |dL/dp| is cut at this; 0 = no cut
-  double probe_rate;            // counterfactual only
+  double gradient_clip;  // |dL/dp| is cut at this; 0 = no cut
+  double probe_rate;     // counterfactual only: share of the absent pairs that is probed ...
+  int64_t probes_per_row =
+      64;  // ... but at most so many per query on average, which keeps long sequences linear
   DensityPenalty density_penalty;
   bool self_loops = false;
-  bool count_padding;           // published: padding is sampled and counted in the density
+  bool count_padding;  // published: padding is sampled and counted in the density
   Sampler sampler = Sampler::kAuto;
 };
 std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& options);
@@ -54,8 +58,8 @@ class SbmEdgesImpl : public EdgeSource {
 
   EdgeChoice choose(const EdgeRequest& request) override;
 
-  at::Tensor block_matrix() const;                          // S: [H, C, C], sums to 1 per head
-  at::Tensor membership(const at::Tensor& nodes) const;     // [B, H, N, D] -> [B, H, N, C]
+  at::Tensor block_matrix() const;                              // S: [H, C, C], sums to 1 per head
+  at::Tensor membership(const at::Tensor& nodes) const;         // [B, H, N, D] -> [B, H, N, C]
   at::Tensor key_side(const at::Tensor& key_membership) const;  // K^ S^T: [B, H, S, C]
 
   void reset_parameters();

@@ -19,14 +19,15 @@ struct EdgeShape {
   int64_t queries = 0;  // L
   int64_t keys = 0;     // S
 
-  int64_t rows() const { return batch * heads * queries; }     // B*H*L
-  int64_t columns() const { return batch * heads * keys; }     // B*H*S
-  int64_t pairs() const { return rows() * keys; }              // B*H*L*S
+  int64_t rows() const { return batch * heads * queries; }  // B*H*L
+  int64_t columns() const { return batch * heads * keys; }  // B*H*S
+  int64_t pairs() const { return rows() * keys; }           // B*H*L*S
   bool operator==(const EdgeShape&) const = default;
 };
 std::string to_string(const EdgeShape& shape);  // "[B=2, H=4, L=16, S=16]"
 
-// The same edges ordered by key: column c = (b*H + h)*S + j holds edges column_offsets[c] .. column_offsets[c+1].
+// The same edges ordered by key: column c = (b*H + h)*S + j holds edges column_offsets[c] ..
+// column_offsets[c+1].
 struct TransposedEdges {
   at::Tensor column_offsets;  // [B*H*S + 1] int64
   at::Tensor row_indices;     // [E] int32, the query i within its head
@@ -37,8 +38,8 @@ class EdgeSet {
  public:
   EdgeSet();  // no graphs, no edges
 
-  // From CSR. Checks everything (sizes, dtypes, monotone offsets, columns sorted, unique and in range) and throws
-  // c10::ValueError / c10::IndexError with the offending place. O(E).
+  // From CSR. Checks everything (sizes, dtypes, monotone offsets, columns sorted, unique and in range) and
+  // throws c10::ValueError / c10::IndexError with the offending place. O(E).
   static EdgeSet from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
   // The same without the checks, for edges made inside the library.
   static EdgeSet from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
@@ -53,8 +54,8 @@ class EdgeSet {
   const at::Tensor& row_offsets() const;  // [B*H*L + 1] int64
   const at::Tensor& col_indices() const;  // [E] int32
   const TransposedEdges& transposed() const;
-  at::Tensor to_mask() const;      // [B, H, L, S] bool
-  at::Tensor edge_rows() const;    // [E] int64: global row (b*H + h)*L + i of every edge
+  at::Tensor to_mask() const;    // [B, H, L, S] bool
+  at::Tensor edge_rows() const;  // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
 
   // Set operations; shapes must agree.
@@ -62,15 +63,15 @@ class EdgeSet {
   EdgeSet minus(const EdgeSet& other) const;
   // For every edge of this set, whether `other` has it too: [E] bool.
   at::Tensor contained_in(const EdgeSet& other) const;
-  EdgeSet restricted_to_keys(const at::Tensor& key_mask) const;        // [B, S] bool, true = key takes part
-  EdgeSet restricted_to_queries(const at::Tensor& query_mask) const;   // [B, L] bool
+  EdgeSet restricted_to_keys(const at::Tensor& key_mask) const;       // [B, S] bool, true = key takes part
+  EdgeSet restricted_to_queries(const at::Tensor& query_mask) const;  // [B, L] bool
   // Key j may be used by query i when j <= i (upper-left aligned, as in scaled_dot_product_attention).
   EdgeSet causal() const;
   EdgeSet kept(const at::Tensor& keep) const;  // keep: [E] bool
 
   // Statistics.
-  at::Tensor degrees() const;          // [B, H, L] int64, edges per query
-  at::Tensor edges_per_head() const;   // [B, H] int64
+  at::Tensor degrees() const;         // [B, H, L] int64, edges per query
+  at::Tensor edges_per_head() const;  // [B, H] int64
   // Edges over valid pairs, per head over the whole batch: [H] double. Without masks every pair is valid.
   at::Tensor density(const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const std::optional<at::Tensor>& query_mask = std::nullopt) const;
@@ -81,6 +82,7 @@ class EdgeSet {
 
  private:
   struct Layouts;
+  explicit EdgeSet(std::shared_ptr<Layouts> layouts);
   std::shared_ptr<Layouts> layouts_;
 };
 

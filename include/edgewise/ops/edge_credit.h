@@ -1,8 +1,8 @@
 // EdgeCredit: how the loss teaches the learner that chose the edges (docs/math.md, "Estimators").
 //
-// The learner's edge probability is p_ij = query_membership_i . key_side_j. The backward pass of edge_attention
-// turns the attention's own gradient into G = dL/dp on the decided edges and on the probe edges, and sends
-// dquery_membership = G key_side and dkey_side = G^T query_membership.
+// The learner's edge probability is p_ij = query_membership_i . key_side_j. The backward pass of
+// edge_attention turns the attention's own gradient into G = dL/dp on the decided edges and on the probe
+// edges, and sends dquery_membership = G key_side and dkey_side = G^T query_membership.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,11 +32,13 @@ struct EdgeCredit {
   EdgeLaw law = EdgeLaw::kBernoulli;
   Estimator estimator = Estimator::kCounterfactual;
   PresentForm present_form = PresentForm::kSoftmax;
-  double gradient_clip = 0;                   // |G| on present edges is cut at this; 0 = no cut
-  std::optional<EdgeSet> probes;              // absent pairs drawn with probability probe_rate
+  double gradient_clip = 0;       // |G| on present edges is cut at this; 0 = no cut
+  std::optional<EdgeSet> probes;  // absent pairs drawn with probability probe_rate
   double probe_rate = 0;
-  std::optional<at::Tensor> decided;          // [E] bool, edges the learner decided; absent = all of them
-  double pairs_per_head = 0;                  // denominator of sampled_density
+  std::optional<at::Tensor> decided;  // [E] bool, edges the learner decided; absent = all of them
+  std::optional<EdgeSet> discarded;   // sampled but not attended (padding, `published`): they count in the
+                                      // sampled density, and only its gradient reaches them
+  double pairs_per_head = 0;          // denominator of sampled_density
 };
 
 EdgeLaw parse_edge_law(std::string_view name);          // "bernoulli" | "poisson"

@@ -1,4 +1,5 @@
-// Edges from memberships: p_ij = query_membership_i . key_side_j (+ exploration), then the edge law. docs/math.md, "Laws".
+// Edges from memberships: p_ij = query_membership_i . key_side_j (+ exploration), then the edge law.
+// docs/math.md, "Laws".
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,27 +13,30 @@
 
 namespace edgewise {
 
-// kDirect visits every pair (cost L*S*C); kFastRg draws edges (cost edges + (L + S)*C); kAuto takes the cheaper one per
-// item and head by predicted cost. All have the same law.
+// kDirect visits every pair (cost L*S*C); kFastRg draws edges (cost edges + (L + S)*C); kAuto takes the
+// cheaper one per item and head by predicted cost. All have the same law.
 enum class Sampler { kAuto, kDirect, kFastRg };
 Sampler parse_sampler(std::string_view name);  // "auto" | "direct" | "fastrg"
+std::string_view to_string(Sampler sampler);
 
 struct SampleOptions {
   EdgeLaw law = EdgeLaw::kBernoulli;
-  double exploration = 0;                 // delta, added to p before the law
-  std::optional<at::Tensor> key_mask;     // [B, S] bool, true = key takes part
-  std::optional<at::Tensor> query_mask;   // [B, L] bool, rows that are not valid get no edge
+  double exploration = 0;                // delta, added to p before the law
+  std::optional<at::Tensor> key_mask;    // [B, S] bool, true = key takes part
+  std::optional<at::Tensor> query_mask;  // [B, L] bool, rows that are not valid get no edge
   bool is_causal = false;
-  bool self_loops = false;                // adds (i, i); needs L == S
+  bool self_loops = false;  // adds (i, i); needs L == S
   Sampler sampler = Sampler::kAuto;
   RandomStream random;
 };
 
-// query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the plain ATen sampler runs.
+// query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the plain ATen sampler
+// runs.
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options = {});
 
-// Absent pairs, each drawn with probability `rate`, uniformly among pairs that are not in `edges` and that the masks allow.
+// Absent pairs, each drawn with probability `rate`, uniformly among pairs that are not in `edges` and that
+// the masks allow.
 EdgeSet sample_probe_edges(const EdgeSet& edges, double rate, const SampleOptions& options);
 
 }  // namespace edgewise

@@ -1,0 +1,253 @@
+// EdgeSet: CSR, its transposition and its dense mask. Set operations work on the sorted numbers row * S +
+// column, in plain ATen, so that they are the same on every device.
+#include <edgewise/graph/edge_set.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bucketize.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+#include <mutex>
+#include <sstream>
+
+#include "graph/checks.h"
+#include "kernels/cpu/transpose.h"
+
+namespace edgewise {
+
+struct EdgeSet::Layouts {
+  EdgeShape shape;
+  at::Tensor row_offsets;  // [B*H*L + 1] int64
+  at::Tensor col_indices;  // [E] int32
+  std::mutex mutex;        // guards the layouts made on demand
+  std::optional<TransposedEdges> transposed;
+  at::Tensor mask;
+};
+
+namespace {
+
+at::TensorOptions int64_on(at::Device device) {
+  return at::TensorOptions().dtype(at::kLong).device(device);
+}
+
+// Offsets [rows + 1] from the number of edges in each row.
+at::Tensor offsets_from_degrees(const at::Tensor& degrees) {
+  at::Tensor offsets = at::zeros({degrees.numel() + 1}, int64_on(degrees.device()));
+  offsets.narrow(0, 1, degrees.numel()).copy_(at::cumsum(degrees.reshape(-1), 0));
+  return offsets;
+}
+
+// The edges whose sorted numbers row * S + column are given.
+EdgeSet from_pair_numbers(const EdgeShape& shape, const at::Tensor& numbers) {
+  const at::Tensor rows = at::arange(shape.rows() + 1, int64_on(numbers.device()));
+  const at::Tensor row_offsets = at::searchsorted(numbers, rows * shape.keys).to(at::kLong);
+  const int64_t keys = std::max<int64_t>(shape.keys, 1);
+  return EdgeSet::from_trusted_csr(shape, row_offsets, numbers.remainder(keys).to(at::kInt));
+}
+
+at::Tensor pair_numbers(const EdgeSet& edges) {
+  return edges.edge_rows() * edges.shape().keys + edges.col_indices();
+}
+
+}  // namespace
+
+std::string to_string(const EdgeShape& shape) {
+  std::ostringstream text;
+  text << "[B=" << shape.batch << ", H=" << shape.heads << ", L=" << shape.queries << ", S=" << shape.keys
+       << "]";
+  return text.str();
+}
+
+EdgeSet::EdgeSet() : EdgeSet(none({})) {}
+
+EdgeSet EdgeSet::from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
+  auto layouts = std::make_shared<Layouts>();
+  layouts->shape = shape;
+  layouts->row_offsets = std::move(row_offsets);
+  layouts->col_indices = std::move(col_indices);
+  return EdgeSet(std::move(layouts));
+}
+
+EdgeSet EdgeSet::from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
+  graph::check_shape("EdgeSet::from_csr", shape);
+  graph::check_csr("EdgeSet::from_csr", shape, row_offsets, col_indices);
+  return from_trusted_csr(shape, row_offsets.contiguous(), col_indices.contiguous());
+}
+
+EdgeSet EdgeSet::from_mask(const at::Tensor& mask) {
+  TORCH_CHECK_VALUE(mask.dim() == 4 && mask.scalar_type() == at::kBool,
+                    "EdgeSet::from_mask: expected a boolean mask [B, H, L, S]; got ", mask.scalar_type(),
+                    " of shape ", mask.sizes(), ". Convert with mask.to(torch.bool)");
+  const EdgeShape shape{mask.size(0), mask.size(1), mask.size(2), mask.size(3)};
+  graph::check_shape("EdgeSet::from_mask", shape);
+  const at::Tensor rows = mask.reshape({shape.rows(), shape.keys});
+  EdgeSet edges = from_trusted_csr(shape, offsets_from_degrees(rows.sum(1, false, at::kLong)),
+                                   rows.nonzero().select(1, 1).to(at::kInt));
+  edges.layouts_->mask = mask.contiguous();
+  return edges;
+}
+
+EdgeSet EdgeSet::none(const EdgeShape& shape, at::Device device) {
+  return from_trusted_csr(shape, at::zeros({shape.rows() + 1}, int64_on(device)),
+                          at::empty({0}, at::TensorOptions().dtype(at::kInt).device(device)));
+}
+
+EdgeSet EdgeSet::full(const EdgeShape& shape, at::Device device) {
+  graph::check_shape("EdgeSet::full", shape);
+  const at::Tensor columns = at::arange(shape.keys, at::TensorOptions().dtype(at::kInt).device(device));
+  return from_trusted_csr(shape, at::arange(shape.rows() + 1, int64_on(device)) * shape.keys,
+                          columns.repeat({shape.rows()}));
+}
+
+const EdgeShape& EdgeSet::shape() const {
+  return layouts_->shape;
+}
+int64_t EdgeSet::edge_count() const {
+  return layouts_->col_indices.size(0);
+}
+at::Device EdgeSet::device() const {
+  return layouts_->col_indices.device();
+}
+const at::Tensor& EdgeSet::row_offsets() const {
+  return layouts_->row_offsets;
+}
+const at::Tensor& EdgeSet::col_indices() const {
+  return layouts_->col_indices;
+}
+
+const TransposedEdges& EdgeSet::transposed() const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (layouts_->transposed) return *layouts_->transposed;
+  const EdgeShape& shape = layouts_->shape;
+  TransposedEdges result;
+  if (device().is_cpu()) {
+    result.column_offsets = at::empty({shape.columns() + 1}, int64_on(device()));
+    result.row_indices = at::empty_like(col_indices());
+    result.edge_ids = at::empty({edge_count()}, int64_on(device()));
+    kernels::cpu::TransposeParams params;
+    params.edges = {shape.heads, shape.queries, shape.keys, row_offsets().const_data_ptr<int64_t>(),
+                    col_indices().const_data_ptr<int32_t>()};
+    params.column_offsets = result.column_offsets.mutable_data_ptr<int64_t>();
+    params.row_indices = result.row_indices.mutable_data_ptr<int32_t>();
+    params.edge_ids = result.edge_ids.mutable_data_ptr<int64_t>();
+    params.column_offsets[0] = 0;
+    at::parallel_for(0, shape.batch * shape.heads, 1,
+                     [&](int64_t begin, int64_t end) { kernels::cpu::transpose_heads(params, begin, end); });
+  } else {
+    const at::Tensor rows = edge_rows();
+    const int64_t queries = std::max<int64_t>(shape.queries, 1);
+    const at::Tensor columns = rows.div(queries, "floor") * shape.keys + col_indices();
+    at::Tensor sorted;
+    std::tie(sorted, result.edge_ids) = at::sort(columns, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    result.column_offsets = at::searchsorted(sorted, at::arange(shape.columns() + 1, int64_on(device())));
+    result.row_indices = rows.remainder(queries).to(at::kInt).index_select(0, result.edge_ids);
+  }
+  layouts_->transposed = std::move(result);
+  return *layouts_->transposed;
+}
+
+at::Tensor EdgeSet::to_mask() const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (layouts_->mask.defined()) return layouts_->mask;
+  const EdgeShape& shape = layouts_->shape;
+  at::Tensor mask = at::zeros({shape.pairs()}, at::TensorOptions().dtype(at::kBool).device(device()));
+  if (edge_count() > 0) mask.index_fill_(0, pair_numbers(*this), true);
+  layouts_->mask = mask.view({shape.batch, shape.heads, shape.queries, shape.keys});
+  return layouts_->mask;
+}
+
+at::Tensor EdgeSet::edge_rows() const {
+  const EdgeShape& shape = layouts_->shape;
+  return at::arange(shape.rows(), int64_on(device()))
+      .repeat_interleave(degrees().reshape(-1), /*dim=*/0, /*output_size=*/edge_count());
+}
+
+EdgeSet EdgeSet::to(at::Device target) const {
+  if (target == device()) return *this;
+  return from_trusted_csr(shape(), row_offsets().to(target), col_indices().to(target));
+}
+
+EdgeSet EdgeSet::united_with(const EdgeSet& other) const {
+  graph::check_same_shape("EdgeSet::united_with", shape(), other.shape());
+  const at::Tensor both = at::cat({pair_numbers(*this), pair_numbers(other)});
+  return from_pair_numbers(shape(), std::get<0>(at::unique_consecutive(std::get<0>(at::sort(both)))));
+}
+
+EdgeSet EdgeSet::minus(const EdgeSet& other) const {
+  return kept(contained_in(other).logical_not());
+}
+
+at::Tensor EdgeSet::contained_in(const EdgeSet& other) const {
+  graph::check_same_shape("EdgeSet::contained_in", shape(), other.shape());
+  const at::Tensor mine = pair_numbers(*this), theirs = pair_numbers(other);
+  if (theirs.numel() == 0) return at::zeros_like(mine, at::kBool);
+  const at::Tensor place = at::searchsorted(theirs, mine).clamp_max(theirs.numel() - 1);
+  return theirs.index_select(0, place) == mine;
+}
+
+EdgeSet EdgeSet::restricted_to_keys(const at::Tensor& key_mask) const {
+  const EdgeShape& s = shape();
+  graph::check_token_mask("EdgeSet::restricted_to_keys", "key_mask", key_mask, s.batch, s.keys);
+  const at::Tensor items = edge_rows().div(std::max<int64_t>(s.heads * s.queries, 1), "floor");
+  return kept(key_mask.to(device()).reshape(-1).index_select(0, items * s.keys + col_indices()));
+}
+
+EdgeSet EdgeSet::restricted_to_queries(const at::Tensor& query_mask) const {
+  const EdgeShape& s = shape();
+  graph::check_token_mask("EdgeSet::restricted_to_queries", "query_mask", query_mask, s.batch, s.queries);
+  const at::Tensor rows =
+      query_mask.to(device()).unsqueeze(1).expand({s.batch, s.heads, s.queries}).reshape(-1);
+  return kept(rows.index_select(0, edge_rows()));
+}
+
+EdgeSet EdgeSet::causal() const {
+  return kept(edge_rows().remainder(std::max<int64_t>(shape().queries, 1)) >= col_indices());
+}
+
+EdgeSet EdgeSet::kept(const at::Tensor& keep) const {
+  TORCH_CHECK_VALUE(keep.dim() == 1 && keep.size(0) == edge_count() && keep.scalar_type() == at::kBool,
+                    "EdgeSet::kept: expected a boolean tensor with one entry per edge (", edge_count(),
+                    "); got ", keep.scalar_type(), " of shape ", keep.sizes());
+  const at::Tensor running = offsets_from_degrees(keep.to(at::kLong));
+  return from_trusted_csr(shape(), running.index_select(0, row_offsets()), col_indices().masked_select(keep));
+}
+
+at::Tensor EdgeSet::degrees() const {
+  const EdgeShape& s = shape();
+  return row_offsets().diff().view({s.batch, s.heads, s.queries});
+}
+
+at::Tensor EdgeSet::edges_per_head() const {
+  return degrees().sum(2);
+}
+
+at::Tensor EdgeSet::density(const std::optional<at::Tensor>& key_mask,
+                            const std::optional<at::Tensor>& query_mask) const {
+  const int64_t pairs = valid_pairs(shape(), key_mask, query_mask);
+  return edges_per_head().sum(0).to(at::kDouble) / static_cast<double>(std::max<int64_t>(pairs, 1));
+}
+
+int64_t valid_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& key_mask,
+                    const std::optional<at::Tensor>& query_mask) {
+  if (key_mask) graph::check_token_mask("valid_pairs", "key_mask", *key_mask, shape.batch, shape.keys);
+  if (query_mask)
+    graph::check_token_mask("valid_pairs", "query_mask", *query_mask, shape.batch, shape.queries);
+  if (!key_mask && !query_mask) return shape.batch * shape.queries * shape.keys;
+  const auto counts = [&](const std::optional<at::Tensor>& mask, int64_t length) {
+    return mask ? mask->sum(1, false, at::kLong) : at::full({shape.batch}, length, at::kLong);
+  };
+  return (counts(query_mask, shape.queries).cpu() * counts(key_mask, shape.keys).cpu()).sum().item<int64_t>();
+}
+
+EdgeSet::EdgeSet(std::shared_ptr<Layouts> layouts) : layouts_(std::move(layouts)) {}
+
+}  // namespace edgewise

@@ -1,0 +1,68 @@
+// Samplers of SBM edges on CPU: p_ij = query_membership_i . key_side_j + exploration, then the edge law.
+//
+// Both samplers have the same law; they differ in cost. Each works on a range of rows of one head and depends
+// on nothing but that head's memberships, its valid keys and its stream key.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace edgewise::kernels::cpu {
+
+enum class Law { kBernoulli, kPoisson };
+
+// One item and head. Memberships are fp32, row-major, non-negative and finite.
+struct SampleHead {
+  int64_t queries = 0;                      // L
+  int64_t keys = 0;                         // S
+  int64_t clusters = 0;                     // C
+  const float* query_membership = nullptr;  // [L, C]
+  const float* key_side = nullptr;          // [S, C]
+  const int32_t* valid_keys = nullptr;      // [valid_key_count], ascending
+  int64_t valid_key_count = 0;
+  const bool* query_mask = nullptr;  // [L], null = all valid
+  bool is_causal = false;
+  Law law = Law::kBernoulli;
+  double exploration = 0;
+  uint64_t stream_key = 0;
+};
+
+// Rows as they are drawn: the columns of row after row, and how many each row has.
+struct SampledRows {
+  std::vector<int32_t> columns;
+  std::vector<int32_t> degrees;
+};
+
+// P(edge) under the law, for p that already includes exploration.
+double edge_probability(Law law, double p);
+
+// ---- direct: visits every pair, cost L * S * C ----
+
+// key_side of the valid keys, transposed so that the inner loop runs over keys: [C, valid_key_count].
+std::vector<float> transpose_valid_keys(const SampleHead& head);
+void sample_direct(const SampleHead& head, const std::vector<float>& transposed, int64_t row_begin,
+                   int64_t row_end, SampledRows& out);
+
+// ---- fastRG: draws edges, cost edges + (L + S) * C ----
+
+// Walker alias tables over the valid keys, one per cluster, and what bounds a row.
+struct FastRgTables {
+  std::vector<float> threshold;  // [C, valid_key_count]
+  std::vector<int32_t> alias;    // [C, valid_key_count] positions in valid_keys
+  std::vector<double> sum;       // [C] sum over valid keys of key_side
+  std::vector<float> top;        // [C] maximum over valid keys of key_side
+};
+void allocate_fastrg_tables(const SampleHead& head, FastRgTables& tables);
+void build_fastrg_table(const SampleHead& head, int64_t cluster, FastRgTables& tables);
+void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t row_begin, int64_t row_end,
+                   SampledRows& out);
+
+// Every allowed pair with probability `rate`, by geometric skips: cost = number drawn.
+void sample_uniform(const SampleHead& head, double rate, int64_t row_begin, int64_t row_end,
+                    SampledRows& out);
+
+// Predicted nanoseconds, for choosing: expected_edges = sum over pairs of p.
+double direct_cost(const SampleHead& head);
+double fastrg_cost(const SampleHead& head, double expected_edges);
+
+}  // namespace edgewise::kernels::cpu

@@ -1,0 +1,62 @@
+// The direct sampler: computes every probability and compares it with the pair's own random number.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/philox.h"
+
+namespace edgewise::kernels::cpu {
+
+double edge_probability(Law law, double p) {
+  const double capped = std::min(p, 1.0);
+  return law == Law::kBernoulli ? capped : -std::expm1(-capped);
+}
+
+std::vector<float> transpose_valid_keys(const SampleHead& head) {
+  std::vector<float> transposed(static_cast<size_t>(head.clusters * head.valid_key_count));
+  for (int64_t n = 0; n < head.valid_key_count; ++n)
+    for (int64_t c = 0; c < head.clusters; ++c)
+      transposed[static_cast<size_t>(c * head.valid_key_count + n)] =
+          head.key_side[head.valid_keys[n] * head.clusters + c];
+  return transposed;
+}
+
+void sample_direct(const SampleHead& head, const std::vector<float>& transposed, int64_t row_begin,
+                   int64_t row_end, SampledRows& out) {
+  std::vector<float> p(static_cast<size_t>(head.valid_key_count));
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const size_t before = out.columns.size();
+    const bool valid = !head.query_mask || head.query_mask[row];
+    int64_t count = valid ? head.valid_key_count : 0;
+    if (head.is_causal)
+      count = std::min(count, std::upper_bound(head.valid_keys, head.valid_keys + head.valid_key_count,
+                                               static_cast<int32_t>(row)) -
+                                  head.valid_keys);
+    std::fill_n(p.begin(), count, static_cast<float>(head.exploration));
+    for (int64_t c = 0; c < head.clusters; ++c) {
+      const float membership = head.query_membership[row * head.clusters + c];
+      const float* side = transposed.data() + c * head.valid_key_count;
+#pragma omp simd
+      for (int64_t n = 0; n < count; ++n) p[static_cast<size_t>(n)] += membership * side[n];
+    }
+    int64_t block = -1;
+    Words words{};
+    for (int64_t n = 0; n < count; ++n) {
+      const int32_t key = head.valid_keys[n];
+      if (key / 4 != block) {
+        block = key / 4;
+        words = block_words(head.stream_key, row, block);
+      }
+      const double probability = edge_probability(head.law, p[static_cast<size_t>(n)]);
+      if (words[static_cast<size_t>(key % 4)] < probability * 4294967296.0) out.columns.push_back(key);
+    }
+    out.degrees.push_back(static_cast<int32_t>(out.columns.size() - before));
+  }
+}
+
+double direct_cost(const SampleHead& head) {
+  const double pairs = static_cast<double>(head.queries) * static_cast<double>(head.valid_key_count);
+  return pairs * (9.0 + 0.16 * static_cast<double>(head.clusters));
+}
+
+}  // namespace edgewise::kernels::cpu

@@ -1,0 +1,29 @@
+// Reference versions in plain ATen: the documentation, the fallback on devices without kernels, and the
+// oracle of the tests.
+//
+// `EdgeList` gathers one row per edge (linear in edges); `Dense` works on masked [B, H, L, S] matrices
+// (quadratic, fast on a GPU for dense masks). Both compute the equations of
+// src/kernels/cpu/edge_attention.cpp.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <edgewise/graph/edge_set.h>
+#include <edgewise/ops/edge_credit.h>
+
+#include "ops/attention_impl.h"
+
+namespace edgewise::ops::reference {
+
+AttentionForward edge_list_forward(const AttentionInputs& in);
+AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionForward& forward,
+                                     const at::Tensor& grad_output, const CreditRequest& credit);
+
+AttentionForward dense_forward(const AttentionInputs& in);
+AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForward& forward,
+                                 const at::Tensor& grad_output, const CreditRequest& credit);
+
+// The random words of all pairs of a head, as the kernels draw them: [B, H, L, S] int64 in [0, 2^32).
+at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
+
+}  // namespace edgewise::ops::reference

@@ -1,0 +1,302 @@
+// Sampling SBM edges: checks, choice of sampler per item and head, CSR assembly. The law itself is in
+// src/kernels/cpu/sample*.cpp.
+#include <edgewise/ops/sample.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "graph/checks.h"
+#include "kernels/cpu/sample.h"
+#include "ops/reference.h"
+#include "ops/streams.h"
+
+namespace edgewise {
+namespace {
+
+using kernels::cpu::FastRgTables;
+using kernels::cpu::SampledRows;
+using kernels::cpu::SampleHead;
+
+// Rows per task: a fixed number, so that what a task does never depends on the number of threads.
+constexpr int64_t kChunkRows = 64;
+// Sampler tables of a group of heads may take this much memory before the next group starts.
+constexpr int64_t kTableBytes = int64_t{64} << 20;
+
+EdgeShape check_memberships(const at::Tensor& query_membership, const at::Tensor& key_side,
+                            const SampleOptions& options) {
+  const char* const name = "sample_sbm_edges";
+  TORCH_CHECK_VALUE(
+      query_membership.dim() == 4 && key_side.dim() == 4 && query_membership.size(0) == key_side.size(0) &&
+          query_membership.size(1) == key_side.size(1) && query_membership.size(3) == key_side.size(3),
+      name, ": expected query_membership [B, H, L, C] and key_side [B, H, S, C]; got ",
+      query_membership.sizes(), " and ", key_side.sizes());
+  TORCH_CHECK_VALUE(query_membership.size(3) >= 1, name, ": expected at least one cluster; got ",
+                    query_membership.sizes());
+  TORCH_CHECK_TYPE(at::isFloatingType(query_membership.scalar_type()) &&
+                       query_membership.scalar_type() == key_side.scalar_type(),
+                   name, ": expected floating memberships of one dtype; got ", query_membership.scalar_type(),
+                   " and ", key_side.scalar_type());
+  TORCH_CHECK_VALUE(query_membership.device() == key_side.device(), name,
+                    ": expected memberships on one device; got ", query_membership.device(), " and ",
+                    key_side.device());
+  const EdgeShape shape{query_membership.size(0), query_membership.size(1), query_membership.size(2),
+                        key_side.size(2)};
+  graph::check_shape(name, shape);
+  if (options.key_mask) graph::check_token_mask(name, "key_mask", *options.key_mask, shape.batch, shape.keys);
+  if (options.query_mask)
+    graph::check_token_mask(name, "query_mask", *options.query_mask, shape.batch, shape.queries);
+  TORCH_CHECK_VALUE(options.exploration >= 0 && options.exploration <= 1, name,
+                    ": expected exploration in [0, 1]; got ", options.exploration);
+  TORCH_CHECK_VALUE(!options.self_loops || shape.queries == shape.keys, name,
+                    ": self_loops needs as many queries as keys; got ", to_string(shape));
+  return shape;
+}
+
+// Tokens that take part count; what stands in masked ones is never used.
+void check_values(const char* which, const at::Tensor& membership, const std::optional<at::Tensor>& mask) {
+  const at::Tensor good = membership.ge(0).logical_and(membership.isfinite()).all(3);  // [B, H, N]
+  const at::Tensor matters = mask ? good.logical_or(mask->logical_not().unsqueeze(1)) : good;
+  if (matters.all().item<bool>()) return;
+  const auto where = matters.logical_not().nonzero()[0];
+  const auto at_index = [&](int64_t n) { return where[n].item<int64_t>(); };
+  const at::Tensor row = membership[at_index(0)][at_index(1)][at_index(2)];
+  const at::Tensor bad = row.ge(0).logical_and(row.isfinite()).logical_not().nonzero()[0][0];
+  TORCH_CHECK_VALUE(false, "sample_sbm_edges: expected ", which, " to be finite and not negative; item ",
+                    at_index(0), ", head ", at_index(1), ", token ", at_index(2), ", cluster ",
+                    bad.item<int64_t>(), " has ", row[bad.item<int64_t>()].item<double>());
+}
+
+// The parts of a head that do not depend on memberships: masks and random stream.
+struct HeadPlan {
+  std::vector<std::vector<int32_t>> valid_keys;  // per item
+  at::Tensor query_mask;                         // [B, L] bool contiguous, or undefined
+  at::Tensor keys;                               // [B*H] stream keys
+
+  HeadPlan(const EdgeShape& shape, const SampleOptions& options, kernels::Purpose purpose) {
+    valid_keys.resize(static_cast<size_t>(shape.batch));
+    const at::Tensor mask = options.key_mask ? options.key_mask->cpu().contiguous() : at::Tensor();
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      auto& list = valid_keys[static_cast<size_t>(b)];
+      const bool* valid = mask.defined() ? mask.const_data_ptr<bool>() + b * shape.keys : nullptr;
+      for (int64_t j = 0; j < shape.keys; ++j)
+        if (!valid || valid[j]) list.push_back(static_cast<int32_t>(j));
+    }
+    if (options.query_mask) query_mask = options.query_mask->cpu().contiguous();
+    keys = ops::stream_keys(options.random, purpose, shape);
+  }
+
+  SampleHead head(const EdgeShape& shape, const SampleOptions& options, int64_t index) const {
+    const int64_t item = index / shape.heads;
+    SampleHead result;
+    result.queries = shape.queries;
+    result.keys = shape.keys;
+    result.valid_keys = valid_keys[static_cast<size_t>(item)].data();
+    result.valid_key_count = static_cast<int64_t>(valid_keys[static_cast<size_t>(item)].size());
+    if (query_mask.defined()) result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
+    result.is_causal = options.is_causal;
+    result.law =
+        options.law == EdgeLaw::kBernoulli ? kernels::cpu::Law::kBernoulli : kernels::cpu::Law::kPoisson;
+    result.exploration = options.exploration;
+    result.stream_key = static_cast<uint64_t>(keys.const_data_ptr<int64_t>()[index]);
+    return result;
+  }
+};
+
+// Draws chunks of rows in parallel and joins them in order.
+class RowCollector {
+ public:
+  explicit RowCollector(const EdgeShape& shape)
+      : shape_(shape),
+        chunks_per_head_((shape.queries + kChunkRows - 1) / kChunkRows),
+        chunks_(static_cast<size_t>(shape.batch * shape.heads * chunks_per_head_)) {}
+
+  template <typename Body>  // body(head index, row begin, row end, SampledRows&)
+  void draw(int64_t head_begin, int64_t head_end, const Body& body) {
+    at::parallel_for(head_begin * chunks_per_head_, head_end * chunks_per_head_, 1,
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t chunk = begin; chunk < end; ++chunk) {
+                         const int64_t first = chunk % chunks_per_head_ * kChunkRows;
+                         body(chunk / chunks_per_head_, first, std::min(first + kChunkRows, shape_.queries),
+                              chunks_[static_cast<size_t>(chunk)]);
+                       }
+                     });
+  }
+
+  EdgeSet join() const {
+    std::vector<int64_t> starts(chunks_.size() + 1, 0);
+    for (size_t n = 0; n < chunks_.size(); ++n)
+      starts[n + 1] = starts[n] + static_cast<int64_t>(chunks_[n].columns.size());
+    at::Tensor row_offsets = at::empty({shape_.rows() + 1}, at::kLong);
+    at::Tensor col_indices = at::empty({starts.back()}, at::kInt);
+    int64_t* offsets = row_offsets.mutable_data_ptr<int64_t>();
+    int32_t* columns = col_indices.mutable_data_ptr<int32_t>();
+    offsets[0] = 0;
+    at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        const SampledRows& rows = chunks_[static_cast<size_t>(n)];
+        std::copy(rows.columns.begin(), rows.columns.end(), columns + starts[static_cast<size_t>(n)]);
+        int64_t row = n / chunks_per_head_ * shape_.queries + n % chunks_per_head_ * kChunkRows;
+        int64_t offset = starts[static_cast<size_t>(n)];
+        for (const int32_t degree : rows.degrees) offsets[++row] = offset += degree;
+      }
+    });
+    return EdgeSet::from_trusted_csr(shape_, row_offsets, col_indices);
+  }
+
+ private:
+  EdgeShape shape_;
+  int64_t chunks_per_head_;
+  std::vector<SampledRows> chunks_;
+};
+
+// Sum over pairs of p for one head, without its exploration edges: (1^T Q^) (T^T 1).
+double expected_edges(const SampleHead& head) {
+  std::vector<double> query_sum(static_cast<size_t>(head.clusters)),
+      key_sum(static_cast<size_t>(head.clusters));
+  for (int64_t i = 0; i < head.queries; ++i)
+    if (!head.query_mask || head.query_mask[i])
+      for (int64_t c = 0; c < head.clusters; ++c)
+        query_sum[static_cast<size_t>(c)] += head.query_membership[i * head.clusters + c];
+  for (int64_t n = 0; n < head.valid_key_count; ++n)
+    for (int64_t c = 0; c < head.clusters; ++c)
+      key_sum[static_cast<size_t>(c)] += head.key_side[head.valid_keys[n] * head.clusters + c];
+  const double learned = std::inner_product(query_sum.begin(), query_sum.end(), key_sum.begin(), 0.0);
+  return learned +
+         head.exploration * static_cast<double>(head.queries) * static_cast<double>(head.valid_key_count);
+}
+
+bool takes_fastrg(Sampler sampler, const SampleHead& head) {
+  if (sampler != Sampler::kAuto) return sampler == Sampler::kFastRg;
+  return kernels::cpu::fastrg_cost(head, expected_edges(head)) < kernels::cpu::direct_cost(head);
+}
+
+// What one head needs before its rows can be drawn.
+struct HeadTables {
+  SampleHead head;
+  bool fastrg = false;
+  FastRgTables tables;
+  std::vector<float> transposed;
+};
+
+EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
+                      const SampleOptions& options) {
+  const at::Tensor queries = query_membership.to(at::kFloat).contiguous(),
+                   keys = key_side.to(at::kFloat).contiguous();
+  const int64_t clusters = queries.size(3), heads = shape.batch * shape.heads;
+  const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
+  RowCollector rows(shape);
+  const int64_t bytes_per_head = std::max<int64_t>(shape.keys * clusters * 8, 1);
+  const int64_t group =
+      std::clamp<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads(), std::max<int64_t>(heads, 1));
+  for (int64_t first = 0; first < heads; first += group) {
+    const int64_t last = std::min(first + group, heads);
+    std::vector<HeadTables> prepared(static_cast<size_t>(last - first));
+    at::parallel_for(first, last, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t index = begin; index < end; ++index) {
+        HeadTables& mine = prepared[static_cast<size_t>(index - first)];
+        mine.head = plan.head(shape, options, index);
+        mine.head.clusters = clusters;
+        mine.head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
+        mine.head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
+        mine.fastrg = takes_fastrg(options.sampler, mine.head);
+        if (mine.fastrg) {
+          kernels::cpu::allocate_fastrg_tables(mine.head, mine.tables);
+          for (int64_t c = 0; c < clusters; ++c) kernels::cpu::build_fastrg_table(mine.head, c, mine.tables);
+        } else {
+          mine.transposed = kernels::cpu::transpose_valid_keys(mine.head);
+        }
+      }
+    });
+    rows.draw(first, last, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
+      const HeadTables& mine = prepared[static_cast<size_t>(index - first)];
+      if (mine.fastrg)
+        kernels::cpu::sample_fastrg(mine.head, mine.tables, begin, end, out);
+      else
+        kernels::cpu::sample_direct(mine.head, mine.transposed, begin, end, out);
+    });
+  }
+  return rows.join();
+}
+
+// Pairs that the masks and causality allow: [B, 1, L, S] bool (broadcastable).
+at::Tensor allowed_pairs(const EdgeShape& shape, const SampleOptions& options, at::Device device) {
+  at::Tensor allowed = at::ones({1, 1, 1, 1}, at::TensorOptions().dtype(at::kBool).device(device));
+  if (options.key_mask)
+    allowed = allowed.logical_and(options.key_mask->to(device).view({shape.batch, 1, 1, shape.keys}));
+  if (options.query_mask)
+    allowed = allowed.logical_and(options.query_mask->to(device).view({shape.batch, 1, shape.queries, 1}));
+  if (options.is_causal) {
+    const auto int64_options = at::TensorOptions().dtype(at::kLong).device(device);
+    allowed = allowed.logical_and(at::arange(shape.queries, int64_options).view({1, 1, -1, 1}) >=
+                                  at::arange(shape.keys, int64_options).view({1, 1, 1, -1}));
+  }
+  return allowed;
+}
+
+// The direct sampler in plain ATen, with the same random words as the CPU kernel.
+EdgeSet sample_by_reference(const at::Tensor& query_membership, const at::Tensor& key_side,
+                            const EdgeShape& shape, const SampleOptions& options) {
+  const at::Device device = query_membership.device();
+  const at::Tensor p = (at::matmul(query_membership.to(at::kFloat), key_side.to(at::kFloat).transpose(2, 3)) +
+                        options.exploration)
+                           .clamp_max(1)
+                           .to(at::kDouble);
+  const at::Tensor probability = options.law == EdgeLaw::kBernoulli ? p : -(-p).expm1();
+  const at::Tensor words = ops::reference::pair_words(
+      ops::stream_keys(options.random, kernels::Purpose::kEdges, shape), shape, device);
+  return EdgeSet::from_mask((words.to(at::kDouble) < probability * 4294967296.0)
+                                .logical_and(allowed_pairs(shape, options, device)));
+}
+
+EdgeSet self_loop_edges(const EdgeShape& shape, const SampleOptions& options, at::Device device) {
+  EdgeSet loops = EdgeSet::from_trusted_csr(
+      shape, at::arange(shape.rows() + 1, at::TensorOptions().dtype(at::kLong).device(device)),
+      at::arange(shape.keys, at::TensorOptions().dtype(at::kInt).device(device))
+          .repeat({shape.batch * shape.heads}));
+  if (options.key_mask) loops = loops.restricted_to_keys(*options.key_mask);
+  if (options.query_mask) loops = loops.restricted_to_queries(*options.query_mask);
+  return loops;
+}
+
+}  // namespace
+
+EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
+                         const SampleOptions& options) {
+  const EdgeShape shape = check_memberships(query_membership, key_side, options);
+  const at::Tensor queries = query_membership.detach(), keys = key_side.detach();
+  const bool on_cpu = queries.is_cpu();
+  if (on_cpu) {  // elsewhere the check would stop the device at every call
+    check_values("query_membership", queries, options.query_mask);
+    check_values("key_side", keys, options.key_mask);
+  }
+  const EdgeSet sampled = on_cpu ? sample_on_cpu(queries, keys, shape, options)
+                                 : sample_by_reference(queries, keys, shape, options);
+  return options.self_loops ? sampled.united_with(self_loop_edges(shape, options, sampled.device()))
+                            : sampled;
+}
+
+EdgeSet sample_probe_edges(const EdgeSet& edges, double rate, const SampleOptions& options) {
+  TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected a rate in [0, 1]; got ", rate);
+  const EdgeShape& shape = edges.shape();
+  if (!edges.device().is_cpu()) {
+    const at::Tensor words = ops::reference::pair_words(
+        ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());
+    return EdgeSet::from_mask((words.to(at::kDouble) < rate * 4294967296.0)
+                                  .logical_and(allowed_pairs(shape, options, edges.device()))
+                                  .logical_and(edges.to_mask().logical_not()));
+  }
+  const HeadPlan plan(shape, options, kernels::Purpose::kProbes);
+  RowCollector rows(shape);
+  rows.draw(0, shape.batch * shape.heads, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
+    kernels::cpu::sample_uniform(plan.head(shape, options, index), rate, begin, end, out);
+  });
+  return rows.join().minus(edges);
+}
+
+}  // namespace edgewise

@@ -1,0 +1,16 @@
+// Stream keys of all heads of a batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <edgewise/graph/edge_set.h>
+#include <edgewise/ops/random_stream.h>
+
+#include "kernels/philox.h"
+
+namespace edgewise::ops {
+
+// [B*H] int64 on CPU (the bits of the uint64 keys).
+at::Tensor stream_keys(const RandomStream& random, kernels::Purpose purpose, const EdgeShape& shape);
+
+}  // namespace edgewise::ops
