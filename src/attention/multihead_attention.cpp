@@ -123,23 +123,26 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
       options.source->choose({heads.query, heads.key, key_mask, options.is_causal, random});
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;
-  attention.is_causal = options.is_causal;
   attention.random = random;
 
   AttentionOutput result;
-  double pairs = 0;
   if (choice.credit) {
     auto learned = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
                                               *choice.credit, attention);
     result.output = learned.output;
     result.penalty = choice.density_penalty.defined() ? choice.density_penalty : learned.sampled_density;
-    pairs = choice.credit->pairs_per_head;  // the learner says whether padding counts
   } else {
     result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges, attention);
     result.penalty = choice.density_penalty;
   }
-  if (pairs <= 0) pairs = static_cast<double>(allowed_pairs(heads.shape(), key_mask, options.is_causal));
-  result.density = choice.edges.edges_per_head().sum(0).to(at::kDouble) / std::max(pairs, 1.0);
+  // A learner's own count leaves out the edges that a pattern added to its choice.
+  const bool only_learned = choice.credit && !choice.credit->decided;
+  if (choice.density.defined() && only_learned) {
+    result.density = choice.density;
+  } else {
+    const auto pairs = static_cast<double>(allowed_pairs(heads.shape(), key_mask, options.is_causal));
+    result.density = choice.edges.edges_per_head().sum(0).to(at::kDouble) / std::max(pairs, 1.0);
+  }
   result.edge_count = choice.edges.edge_count();
   if (keep_edges) result.edges = choice.edges;
   return result;

@@ -71,6 +71,12 @@ bool is_test_of(const MetricRecord& record, int64_t step) {
   return kind && at && *kind == MetricValue("test") && *at == MetricValue(step);
 }
 
+// The exact penalty is over valid pairs; only the sampled one may count padding.
+bool counts_padding(const Recipe& recipe) {
+  const SbmEdgesOptions options = sbm_options(recipe);
+  return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
+}
+
 std::string short_number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g", value);
@@ -128,7 +134,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                 .warmup = recipe.train.warmup_steps}),
       step_options({.micro_batch = recipe.train.micro_batch,
                     .density_weight = recipe.train.density_weight,
-                    .count_padding = sbm_options(recipe).count_padding,
+                    .count_padding = counts_padding(recipe),
                     .device = device}),
       metrics(folder.root) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
