@@ -127,6 +127,7 @@ ListOpsExamples read_listops(const std::string& path, const ListOpsReadOptions& 
   LineParser parser(path, options);
   std::string line;
   read_line(file, line);
+  TORCH_CHECK(!file.bad(), "read_listops: could not read '", path, "': ", std::strerror(errno));
   parser.header(line);
 
   ListOpsExamples examples;

@@ -115,6 +115,7 @@ TEST(ListOpsFile, VerifyComparesTargetsWithValues) {
 TEST(ListOpsFile, FilesThatCannotBeOpenedAreExplained) {
   EXPECT_ERROR(read_listops("/nowhere/basic_val.tsv"),
                "could not open '/nowhere/basic_val.tsv': No such file");
+  EXPECT_ERROR(read_listops("/"), "could not read '/': Is a directory");
   EXPECT_ERROR(write_listops("/nowhere/basic_val.tsv", ListOpsExamples()),
                "could not open '/nowhere/basic_val.tsv");
 }

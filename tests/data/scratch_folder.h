@@ -19,7 +19,8 @@ class ScratchFolder {
     path_ = ::mkdtemp(pattern.data());
   }
   ~ScratchFolder() {
-    // Not std::filesystem::remove_all: libtorch.so exports one of its own, built with another libstdc++, which crashes.
+    // Not std::filesystem::remove_all: libtorch.so exports one of its own, built with another libstdc++,
+    // which crashes.
     const auto remove = [](const char* name, const struct stat*, int, FTW*) { return std::remove(name); };
     ::nftw(path_.c_str(), remove, 16, FTW_DEPTH | FTW_PHYS);
   }
