@@ -89,10 +89,16 @@ RunFolder open_run_folder(const std::filesystem::path& root, const std::string& 
     TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root.string(), " was started with; ",
                       *change, ". Resume with the old value, or start a new run in another folder.");
   }
+  std::filesystem::create_directories(root);
+  // First of all files: a run killed from here on can be resumed.
+  if (!file_exists(folder.config())) write_description(folder, recipe_toml);
   std::filesystem::create_directories(root / "checkpoints");
+  return folder;
+}
+
+void write_description(const RunFolder& folder, const std::string& recipe_toml) {
   io::write_file_atomically(folder.config(), recipe_toml);
   io::write_file_atomically(folder.environment(), io::to_json(io::describe_environment()));
-  return folder;
 }
 
 }  // namespace edgewise::train

@@ -18,9 +18,12 @@ struct RunFolder {
   std::string edges(int64_t step, size_t layer) const;  // edges/step-00000100-layer-0.safetensors
 };
 
-// Makes the folder ready and writes config.toml and env.json. A new run needs an empty folder; a resumed one
-// needs the recipe it was started with, in everything but the keys that may change between sessions.
+// Makes the folder ready. A new run needs an empty folder and gets its description; a resumed one needs the
+// recipe it was started with, in everything but the keys that may change between sessions.
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
+
+// Writes config.toml and env.json.
+void write_description(const RunFolder& folder, const std::string& recipe_toml);
 
 // The first difference between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64
 // and is now 32".

@@ -148,6 +148,7 @@ void Trainer::State::resume() {
   info.recipe = recipe_toml;
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
+  write_description(folder, recipe_toml);
   metrics.truncate_after(info.step);
 }
 
