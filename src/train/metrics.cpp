@@ -146,16 +146,21 @@ io::AppendFile open_metrics(const std::filesystem::path& folder) {
   return io::AppendFile(path);
 }
 
+// Records of several kinds share names ("loss"); TensorBoard keeps them apart as "train/loss" and "eval/loss".
 std::vector<io::TensorBoardWriter::Scalar> as_scalars(const MetricRecord& record) {
+  const MetricValue* kind = find_metric(record, "kind");
+  const std::string prefix =
+      kind && std::holds_alternative<std::string>(*kind) ? std::get<std::string>(*kind) + "/" : "";
   std::vector<io::TensorBoardWriter::Scalar> scalars;
   for (const auto& [name, value] : record) {
     if (name == "step") continue;
-    if (const auto* number = std::get_if<double>(&value)) scalars.emplace_back(name, *number);
+    const std::string tag = prefix + name;
+    if (const auto* number = std::get_if<double>(&value)) scalars.emplace_back(tag, *number);
     if (const auto* number = std::get_if<int64_t>(&value))
-      scalars.emplace_back(name, static_cast<double>(*number));
+      scalars.emplace_back(tag, static_cast<double>(*number));
     if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
       for (size_t i = 0; i < numbers->size(); ++i)
-        scalars.emplace_back(c10::str(name, "/", i), (*numbers)[i]);
+        scalars.emplace_back(c10::str(tag, "/", i), (*numbers)[i]);
     }
   }
   return scalars;

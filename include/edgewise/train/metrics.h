@@ -28,9 +28,9 @@ class MetricsWriter {
   // dropped.
   explicit MetricsWriter(const std::filesystem::path& run_folder);
 
-  // Numbers become TensorBoard scalars of the same name, vectors name/0, name/1, ...; strings go to the file
-  // only. Throws c10::ValueError if "step" is missing or a name appears twice, std::system_error if the disk
-  // is full.
+  // Numbers become TensorBoard scalars of the same name (KIND/name in a record with a "kind"), vectors
+  // name/0, name/1, ...; strings go to the file only. Throws c10::ValueError if "step" is missing or a name
+  // appears twice, std::system_error if the disk is full.
   void write(const MetricRecord& record);
 
   // For resuming: drops the records of later steps, here and in TensorBoard. The file is replaced atomically.

@@ -1,0 +1,62 @@
+// MultiheadEdgeAttention: self-attention whose heads compute only the edges that an EdgeSource chooses.
+//
+// Parameters are named and shaped as in Python's nn.MultiheadAttention (in_proj_weight, in_proj_bias,
+// out_proj.weight, out_proj.bias), so weights interchange. Without a source it is ordinary dense attention.
+#pragma once
+
+#include <edgewise/edges/edge_source.h>
+#include <edgewise/graph/edge_set.h>
+#include <edgewise/ops/random_stream.h>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <iosfwd>
+#include <optional>
+
+namespace edgewise {
+
+struct MultiheadEdgeAttentionOptions {
+  MultiheadEdgeAttentionOptions(int64_t embed_dim, int64_t num_heads);
+
+  int64_t embed_dim;
+  int64_t num_heads;       // divides embed_dim
+  double dropout_p = 0;    // on the attention weights, in training only
+  bool is_causal = false;  // query i uses keys j <= i
+  EdgeSourcePtr source;    // null = dense attention
+};
+
+struct AttentionOutput {
+  at::Tensor output;             // [B, N, E]
+  at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention
+  at::Tensor penalty;            // [H] differentiable density of the learner; undefined when nothing learns
+  int64_t edge_count = 0;        // edges computed, over all heads and items
+  std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
+};
+
+class MultiheadEdgeAttentionImpl : public torch::nn::Module {
+ public:
+  explicit MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOptions options);
+
+  // x [B, N, E], key_mask [B, N] bool (true = valid token). A query with no key, or that is padding, attends
+  // to nothing: its output is out_proj.bias.
+  AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& key_mask = std::nullopt,
+                          const RandomStream& random = {}, bool keep_edges = false);
+
+  void reset_parameters();
+  void pretty_print(std::ostream& stream) const override;
+
+  MultiheadEdgeAttentionOptions options;
+  at::Tensor in_proj_weight;  // [3E, E]: query, key, value
+  at::Tensor in_proj_bias;    // [3E]
+  torch::nn::Linear out_proj{nullptr};
+
+ private:
+  struct Heads;  // q, k, v: [B, H, N, D]
+  AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
+  AttentionOutput attend_edges(const Heads& heads, const std::optional<at::Tensor>& key_mask,
+                               const RandomStream& random, bool keep_edges);
+};
+TORCH_MODULE(MultiheadEdgeAttention);
+
+}  // namespace edgewise

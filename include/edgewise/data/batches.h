@@ -1,0 +1,33 @@
+// Which examples make up a batch: the shuffled endless order of training, and the plain order of evaluation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace edgewise::data {
+
+// The indices of every training step. Each pass over the dataset is a new permutation; batches may straddle
+// passes, so no example is dropped. A step's indices depend on (seed, step) only, so resuming needs no saved
+// state. Steps taken in order cost O(batch) each (amortised); jumping to another pass costs one shuffle. Not
+// thread-safe.
+class BatchOrder {
+ public:
+  BatchOrder(int64_t dataset_size, int64_t batch_size, uint64_t seed);
+
+  std::vector<int64_t> indices(int64_t step);  // step counts from 0
+
+ private:
+  void shuffle(int64_t pass);
+
+  int64_t dataset_size_;
+  int64_t batch_size_;
+  uint64_t seed_;
+  int64_t pass_ = -1;  // the pass that permutation_ holds
+  std::vector<int64_t> permutation_;
+};
+
+// Evaluation goes through a split once, in order; the last batch may be smaller.
+int64_t evaluation_batches(int64_t dataset_size, int64_t batch_size);
+std::vector<int64_t> evaluation_indices(int64_t dataset_size, int64_t batch_size, int64_t batch);
+
+}  // namespace edgewise::data

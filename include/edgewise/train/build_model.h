@@ -1,0 +1,21 @@
+// From a recipe to a model: the classifier that fits the dataset, with the edge sources the recipe names.
+#pragma once
+
+#include <edgewise/data/dataset.h>
+#include <edgewise/edges/sbm_edges.h>
+#include <edgewise/models/classifier.h>
+#include <edgewise/train/recipe.h>
+
+namespace edgewise::train {
+
+// Token labels give a TokenClassifier, two towers a TwoTowerClassifier, else a SequenceClassifier. Parameters
+// are drawn from recipe.train.seed; torch's generator is seeded anew.
+ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
+
+// The preset of the recipe with its overrides.
+SbmEdgesOptions sbm_options(const Recipe& recipe);
+
+// dense gives an empty factory.
+EdgeSourceFactory edge_source_factory(const Recipe& recipe);
+
+}  // namespace edgewise::train

@@ -1,0 +1,37 @@
+// Checkpoints: one safetensors file with the model, optionally the optimiser, and where the run stands.
+//
+// Model tensors carry their module names, optimiser tensors the prefix "optimizer/". The file is written
+// beside its place and renamed, so a kill leaves either the old checkpoint or the new one.
+#pragma once
+
+#include <edgewise/train/optimizer.h>
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace edgewise::train {
+
+struct CheckpointInfo {
+  int64_t step = 0;                   // steps finished
+  std::optional<double> best_metric;  // of the best evaluation so far
+  int64_t best_step = 0;
+  bool evaluation_pending =
+      false;           // the validation due at `step` was cut short; a resumed run starts with it
+  std::string recipe;  // the resolved recipe, TOML
+};
+
+void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,
+                     const CheckpointInfo& info);
+
+// Fills the model, and the optimiser when given. Throws, naming the first tensor that is missing, left over,
+// or has another shape or dtype, before anything is changed.
+CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model,
+                               Optimizer* optimizer = nullptr);
+
+// What the run was, without touching a model.
+CheckpointInfo read_checkpoint_info(const std::string& path);
+
+}  // namespace edgewise::train

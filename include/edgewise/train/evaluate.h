@@ -1,0 +1,38 @@
+// Evaluation of a model on a split: every example once, in order, without gradients.
+#pragma once
+
+#include <edgewise/data/dataset.h>
+#include <edgewise/models/classifier.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace edgewise::train {
+
+struct EvaluationOptions {
+  int64_t batch_size = 32;
+  uint64_t seed = 0;
+  // Edges are drawn this many times and the logits averaged. The draws are fixed by the seed: they depend
+  // neither on the training step nor on batch_size, so two evaluations of the same weights agree.
+  int64_t draws = 1;
+  int64_t max_examples = 0;  // 0 = all
+  at::Device device = at::kCPU;
+  std::function<bool()> stop;  // asked between batches; true ends the evaluation early
+};
+
+struct Evaluation {
+  double loss = 0;      // mean cross-entropy over targets
+  double accuracy = 0;  // of targets
+  at::Tensor density;   // [layers, H] double on the CPU, mean over examples
+  int64_t examples = 0;
+  bool complete = true;  // false when stopped early
+};
+
+// The random numbers of evaluation: a range of steps that no training run reaches.
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
+
+// Leaves the model in the mode (training or not) it was in.
+Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split split,
+                    const EvaluationOptions& options = {});
+
+}  // namespace edgewise::train

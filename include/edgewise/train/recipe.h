@@ -1,0 +1,110 @@
+// Recipe: everything that defines a run, one TOML file: [data] [model] [attention] [train]. Names are strings
+// here, as in the file; every name and number has been checked once a recipe is loaded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace edgewise::train {
+
+struct DataRecipe {
+  std::string name = "repeated_tokens";
+  std::string path;
+  int64_t length = 64;
+  int64_t train_size = 1'000'000;
+  int64_t validation_size = 1024;
+  int64_t test_size = 1024;
+  int64_t seed = 0;
+  bool fixed_length = false;
+  bool operator==(const DataRecipe&) const = default;
+};
+
+struct ModelRecipe {
+  int64_t layers = 2;
+  int64_t dim = 64;
+  int64_t heads = 2;
+  int64_t head_dim = 0;  // 0 in a file = dim / heads; never 0 once loaded
+  int64_t hidden = 128;
+  double dropout = 0.1;
+  double attention_dropout = 0.1;
+  std::string positions = "learned";
+  std::string pooling = "mean";
+  double embedding_std = 0.02;
+  bool norm = true;
+  int64_t max_length = 0;  // 0 = the dataset's
+  int64_t classifier_hidden = 128;
+  bool operator==(const ModelRecipe&) const = default;
+};
+
+struct AttentionRecipe {
+  std::string kind = "dense";
+  int64_t window = 64;
+  std::string preset = "edgewise";
+  // Overrides of the preset: SbmEdgesOptions, field by field.
+  std::optional<int64_t> clusters;
+  std::optional<bool> shared_mlp;
+  std::optional<double> cluster_std;
+  std::optional<std::string> law;
+  std::optional<double> exploration;
+  std::optional<bool> exploration_in_eval;
+  std::optional<std::string> estimator;
+  std::optional<std::string> present_form;
+  std::optional<double> gradient_clip;
+  std::optional<double> probe_rate;
+  std::optional<std::string> density_penalty;
+  std::optional<bool> self_loops;
+  std::optional<bool> count_padding;
+  std::optional<std::string> sampler;
+  bool operator==(const AttentionRecipe&) const = default;
+};
+
+struct TrainRecipe {
+  int64_t steps = 1000;
+  int64_t batch = 32;
+  int64_t micro_batch = 0;  // 0 in a file = batch; never 0 once loaded
+  double learning_rate = 1e-3;
+  int64_t warmup_steps = 0;
+  std::string schedule = "one_cycle";
+  double weight_decay = 0;
+  double adam_eps = 1e-6;
+  double beta2 = 0.999;
+  double grad_clip = 0;
+  double density_weight = 0;
+  int64_t eval_every = 100;
+  int64_t eval_batches = 0;
+  int64_t eval_draws = 1;
+  int64_t checkpoint_every = 100;
+  int64_t log_every = 10;
+  bool snapshot_edges = false;
+  int64_t seed = 0;
+  std::string device = "cpu";
+  int64_t threads = 0;
+  bool operator==(const TrainRecipe&) const = default;
+};
+
+struct Recipe {
+  DataRecipe data;
+  ModelRecipe model;
+  AttentionRecipe attention;
+  TrainRecipe train;
+  bool operator==(const Recipe&) const = default;
+};
+
+// Reads a recipe. Each override is "section.key=value", the value as in TOML (a bare word is a string);
+// overrides beat the file, and later ones earlier ones. Throws on anything unknown, of the wrong type, out of
+// range or inconsistent, naming the place, what was expected and what was found.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same from text; `name` stands for the file in messages.
+Recipe parse_recipe(std::string_view text, const std::string& name,
+                    const std::vector<std::string>& overrides = {});
+
+// The whole recipe as TOML, every key but unset overrides of the preset. Loads back to an equal recipe.
+std::string to_toml(const Recipe& recipe);
+
+// Every key with its default, its meaning and what it may be.
+std::string recipe_help();
+
+}  // namespace edgewise::train

@@ -1,0 +1,41 @@
+// The gradient of one training step: micro-batches accumulated so that the sum equals the whole batch's
+// gradient.
+#pragma once
+
+#include <edgewise/data/dataset.h>
+#include <edgewise/models/classifier.h>
+#include <edgewise/ops/random_stream.h>
+
+#include <cstdint>
+
+namespace edgewise::train {
+
+struct StepOptions {
+  int64_t micro_batch = 0;    // items per forward pass; 0 = the whole batch
+  double density_weight = 0;  // lambda: loss = cross-entropy + lambda * density
+  // Whether the density's denominator counts padding (preset `published`): decides the weights of
+  // micro-batches.
+  bool count_padding = false;
+  at::Device device = at::kCPU;
+};
+
+struct StepReport {
+  double loss = 0;       // task_loss + density_weight * penalty
+  double task_loss = 0;  // mean cross-entropy over the targets
+  double penalty = 0;
+  double accuracy = 0;
+  at::Tensor density;  // [layers, H] double on the CPU
+  int64_t edges = 0;
+};
+
+// Adds the gradient of the loss over `batch` to the model's parameters. Item i of the batch draws its edges
+// as item random.first_item + i, whatever the micro-batch. Throws when the loss is not finite, naming the
+// step and the first parameter, state or gradient that is not.
+StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
+                                const RandomStream& random);
+
+// Throws the same error when the model's gradients are not finite.
+void check_gradient_norm(Classifier& model, double norm, const data::Batch& batch, const StepOptions& options,
+                         const RandomStream& random);
+
+}  // namespace edgewise::train

@@ -1,0 +1,56 @@
+// Trainer: runs a recipe in a run folder, from the first step or from its last checkpoint, bit for bit the
+// same.
+//
+//   run folder: config.toml (resolved recipe), env.json, metrics.jsonl, TensorBoard events,
+//               checkpoints/last.safetensors (model, optimiser, step), checkpoints/best.safetensors (model)
+#pragma once
+
+#include <edgewise/data/dataset.h>
+#include <edgewise/models/classifier.h>
+#include <edgewise/train/evaluate.h>
+#include <edgewise/train/recipe.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+
+namespace edgewise::train {
+
+struct TrainerOptions {
+  std::filesystem::path run_folder;
+  bool resume = false;    // continue what the folder holds; an empty folder starts afresh
+  bool progress = false;  // progress on standard error
+  std::function<void(int64_t steps)> after_step;  // called with the number of finished steps
+};
+
+struct RunSummary {
+  std::filesystem::path run_folder;
+  int64_t steps = 0;                    // finished
+  bool interrupted = false;             // by SIGINT or SIGTERM; resume to continue
+  std::optional<double> best_accuracy;  // on validation
+  int64_t best_step = 0;
+  std::optional<Evaluation> test;  // of the best checkpoint; absent when interrupted
+  double seconds = 0;
+
+  int exit_code() const { return interrupted ? 130 : 0; }
+};
+
+class Trainer {
+ public:
+  // Checks the run folder and builds the model; throws when the folder is in use, or belongs to another
+  // recipe.
+  Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
+  ~Trainer();
+
+  RunSummary run();
+  Classifier& model();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace edgewise::train

@@ -1,0 +1,157 @@
+#include <edgewise/attention/multihead_attention.h>
+
+#include <cmath>
+#include <ostream>
+
+#include <torch/nn/functional.h>
+#include <torch/nn/init.h>
+
+#include <edgewise/ops/functional.h>
+
+namespace edgewise {
+namespace {
+
+// Pairs per head that attention may compute: valid queries x valid keys, of which only j <= i under a causal
+// mask.
+int64_t allowed_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& mask, bool is_causal) {
+  if (!is_causal) return valid_pairs(shape, mask, mask);
+  if (!mask) return shape.batch * shape.queries * (shape.queries + 1) / 2;
+  const at::Tensor valid = mask->to(at::kLong);            // [B, N]
+  return (valid * valid.cumsum(1)).sum().item<int64_t>();  // keys up to and including each valid query
+}
+
+void check_input(const MultiheadEdgeAttentionOptions& options, const at::Tensor& x,
+                 const std::optional<at::Tensor>& key_mask) {
+  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == options.embed_dim,
+                    "MultiheadEdgeAttention: expected x [B, N, ", options.embed_dim,
+                    "] (embed_dim last); got ", x.sizes());
+  if (!key_mask) return;
+  TORCH_CHECK_TYPE(key_mask->scalar_type() == at::kBool,
+                   "MultiheadEdgeAttention: expected a bool key_mask, true = valid token; got ",
+                   key_mask->scalar_type(), ". Convert it with mask.to(torch::kBool).");
+  TORCH_CHECK_VALUE(key_mask->dim() == 2 && key_mask->size(0) == x.size(0) && key_mask->size(1) == x.size(1),
+                    "MultiheadEdgeAttention: expected key_mask [", x.size(0), ", ", x.size(1),
+                    "] to match x ", x.sizes(), "; got ", key_mask->sizes());
+}
+
+}  // namespace
+
+struct MultiheadEdgeAttentionImpl::Heads {
+  at::Tensor query, key, value;  // [B, H, N, D]
+
+  EdgeShape shape() const { return {query.size(0), query.size(1), query.size(2), key.size(2)}; }
+};
+
+MultiheadEdgeAttentionOptions::MultiheadEdgeAttentionOptions(int64_t embed_dim_, int64_t num_heads_)
+    : embed_dim(embed_dim_), num_heads(num_heads_) {}
+
+MultiheadEdgeAttentionImpl::MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOptions options_)
+    : options(std::move(options_)) {
+  TORCH_CHECK_VALUE(
+      options.num_heads > 0 && options.embed_dim > 0 && options.embed_dim % options.num_heads == 0,
+      "MultiheadEdgeAttention: expected embed_dim to be a positive multiple of num_heads; got embed_dim ",
+      options.embed_dim, " and num_heads ", options.num_heads);
+  TORCH_CHECK_VALUE(options.dropout_p >= 0 && options.dropout_p < 1,
+                    "MultiheadEdgeAttention: expected dropout_p in [0, 1); got ", options.dropout_p);
+  in_proj_weight =
+      register_parameter("in_proj_weight", torch::empty({3 * options.embed_dim, options.embed_dim}));
+  in_proj_bias = register_parameter("in_proj_bias", torch::empty({3 * options.embed_dim}));
+  out_proj = register_module("out_proj", torch::nn::Linear(options.embed_dim, options.embed_dim));
+  if (options.source) register_module("edges", options.source);
+  reset_parameters();
+}
+
+void MultiheadEdgeAttentionImpl::reset_parameters() {
+  // As three separate torch Linear layers would start (the published model), not Xavier as
+  // nn.MultiheadAttention does.
+  const double bound = 1 / std::sqrt(static_cast<double>(options.embed_dim));
+  torch::nn::init::uniform_(in_proj_weight, -bound, bound);
+  torch::nn::init::uniform_(in_proj_bias, -bound, bound);
+  out_proj->reset_parameters();
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
+                                                    const std::optional<at::Tensor>& key_mask,
+                                                    const RandomStream& random, bool keep_edges) {
+  check_input(options, x, key_mask);
+  const int64_t batch = x.size(0), length = x.size(1), head_dim = options.embed_dim / options.num_heads;
+  const auto projected = torch::nn::functional::linear(x, in_proj_weight, in_proj_bias)
+                             .view({batch, length, 3, options.num_heads, head_dim})
+                             .permute({2, 0, 3, 1, 4})  // [3, B, H, N, D]
+                             .unbind(0);
+  const Heads heads{projected[0], projected[1], projected[2]};
+  AttentionOutput result =
+      options.source ? attend_edges(heads, key_mask, random, keep_edges) : attend_dense(heads, key_mask);
+  result.output =
+      out_proj->forward(result.output.transpose(1, 2).reshape({batch, length, options.embed_dim}));
+  return result;
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
+                                                         const std::optional<at::Tensor>& key_mask) const {
+  const double dropout_p = is_training() ? options.dropout_p : 0;
+  const EdgeShape shape = heads.shape();
+  AttentionOutput result;
+  if (!key_mask) {
+    result.output = at::scaled_dot_product_attention(heads.query, heads.key, heads.value, std::nullopt,
+                                                     dropout_p, options.is_causal);
+  } else {
+    at::Tensor allowed = key_mask->unsqueeze(1).unsqueeze(1);  // [B, 1, 1, N], or [B, 1, N, N] when causal
+    if (options.is_causal) {
+      allowed = allowed & at::ones({shape.queries, shape.keys}, allowed.options()).tril();
+    }
+    // A row with nothing to attend to would be a softmax over nothing, which some back ends turn into NaN:
+    // let it attend to everything and discard the result. The same removes padding queries, as the sparse
+    // path does.
+    const at::Tensor unused = allowed.any(-1, true).logical_not();  // [B, 1, 1 or N, 1]
+    const at::Tensor discard = unused | key_mask->logical_not().unsqueeze(1).unsqueeze(-1);  // [B, 1, N, 1]
+    result.output =
+        at::scaled_dot_product_attention(
+            heads.query, heads.key, heads.value,
+            (allowed | unused).expand({shape.batch, 1, shape.queries, shape.keys}), dropout_p, false)
+            .masked_fill(discard, 0);
+  }
+  result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
+  result.edge_count = shape.heads * allowed_pairs(shape, key_mask, options.is_causal);
+  return result;
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
+                                                         const std::optional<at::Tensor>& key_mask,
+                                                         const RandomStream& random, bool keep_edges) {
+  const EdgeChoice choice =
+      options.source->choose({heads.query, heads.key, key_mask, options.is_causal, random});
+  functional::EdgeAttentionOptions attention;
+  attention.dropout_p = is_training() ? options.dropout_p : 0;
+  attention.random = random;
+
+  AttentionOutput result;
+  if (choice.credit) {
+    auto learned = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
+                                              *choice.credit, attention);
+    result.output = learned.output;
+    result.penalty = choice.density_penalty.defined() ? choice.density_penalty : learned.sampled_density;
+  } else {
+    result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges, attention);
+    result.penalty = choice.density_penalty;
+  }
+  // A learner's own count leaves out the edges that a pattern added to its choice.
+  const bool only_learned = choice.credit && !choice.credit->decided;
+  if (choice.density.defined() && only_learned) {
+    result.density = choice.density;
+  } else {
+    const auto pairs = static_cast<double>(allowed_pairs(heads.shape(), key_mask, options.is_causal));
+    result.density = choice.edges.edges_per_head().sum(0).to(at::kDouble) / std::max(pairs, 1.0);
+  }
+  result.edge_count = choice.edges.edge_count();
+  if (keep_edges) result.edges = choice.edges;
+  return result;
+}
+
+void MultiheadEdgeAttentionImpl::pretty_print(std::ostream& stream) const {
+  stream << "edgewise::MultiheadEdgeAttention(embed_dim=" << options.embed_dim
+         << ", num_heads=" << options.num_heads << ", dropout_p=" << options.dropout_p
+         << (options.is_causal ? ", causal" : "") << (options.source ? "" : ", dense") << ")";
+}
+
+}  // namespace edgewise

@@ -1,0 +1,129 @@
+// Writing ListOps files.
+#include <edgewise/data/listops_file.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include <c10/util/Exception.h>
+
+namespace edgewise::data {
+
+namespace {
+
+// Stands in for io/atomic_file: a temporary name beside the target, fsync, rename.
+class PartFile {
+ public:
+  explicit PartFile(std::string path) : path_(std::move(path)), part_(path_ + ".part") {
+    file_ = std::fopen(part_.c_str(), "wb");
+    check(file_ != nullptr, "open");
+  }
+  ~PartFile() {
+    if (file_ == nullptr) return;
+    std::fclose(file_);
+    std::remove(part_.c_str());
+  }
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+
+  void write(std::string_view text) {
+    check(std::fwrite(text.data(), 1, text.size(), file_) == text.size(), "write");
+  }
+  void commit() {
+    check(std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0, "write");
+    std::FILE* file = file_;
+    file_ = nullptr;
+    check(std::fclose(file) == 0, "close");
+    check(std::rename(part_.c_str(), path_.c_str()) == 0, "rename");
+  }
+
+ private:
+  void check(bool ok, const char* what) const {
+    TORCH_CHECK(ok, "write_listops: could not ", what, " '", part_, "': ", std::strerror(errno),
+                "; check the folder's permissions and free space");
+  }
+
+  std::string path_, part_;
+  std::FILE* file_ = nullptr;
+};
+
+// The number of arguments of every operator, in order of appearance.
+std::vector<int64_t> argument_counts(std::span<const uint8_t> tokens) {
+  std::vector<int64_t> counts;
+  std::vector<size_t> open;
+  for (const uint8_t token : tokens) {
+    if (token == kListOpsEnd) {
+      open.pop_back();
+      continue;
+    }
+    if (!open.empty()) ++counts[open.back()];
+    if (token < kListOpsEnd) {
+      open.push_back(counts.size());
+      counts.push_back(0);
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::string listops_text(std::span<const uint8_t> tokens) {
+  const ListOpsValue checked = evaluate_listops(tokens);
+  TORCH_CHECK_VALUE(checked.problem.empty(),
+                    "listops_text: expected a well-formed expression; found at token ", checked.position + 1,
+                    ": ", checked.problem);
+  const std::vector<int64_t> counts = argument_counts(tokens);
+  std::string text;
+  text.reserve(tokens.size() * 7);
+  size_t next_operator = 0, depth = 0;
+  for (const uint8_t token : tokens) {
+    if (!text.empty()) text += ' ';
+    if (token == kListOpsEnd) {
+      text += "] )";
+      --depth;
+    } else if (token < kListOpsEnd) {
+      // One pair per argument and one for the closing token, all opened before the operator.
+      for (int64_t i = 0; i <= counts[next_operator]; ++i) text += "( ";
+      text += listops_token_name(token);
+      ++next_operator;
+      ++depth;
+      continue;
+    } else {
+      text += listops_token_name(token);
+    }
+    if (depth > 0) text += " )";  // an argument is complete
+  }
+  return text;
+}
+
+std::string listops_path(const std::string& folder, Split split) {
+  const char* name = split == Split::kTrain        ? "basic_train.tsv"
+                     : split == Split::kValidation ? "basic_val.tsv"
+                                                   : "basic_test.tsv";
+  return (std::filesystem::path(folder) / name).string();
+}
+
+void write_listops(const std::string& path, const ListOpsExamples& examples) {
+  PartFile file(path);
+  file.write("Source\tTarget\r\n");
+  for (int64_t i = 0; i < examples.size(); ++i) {
+    file.write(listops_text(examples.tokens(i)) + '\t' + std::to_string(examples.label(i)) + "\r\n");
+  }
+  file.commit();
+}
+
+void write_listops(const std::string& folder, const ListOpsData& data) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  TORCH_CHECK(!failure, "write_listops: could not make folder '", folder, "': ", failure.message());
+  write_listops(listops_path(folder, Split::kTrain), data.train);
+  write_listops(listops_path(folder, Split::kValidation), data.validation);
+  write_listops(listops_path(folder, Split::kTest), data.test);
+}
+
+}  // namespace edgewise::data

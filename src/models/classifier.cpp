@@ -1,0 +1,111 @@
+#include <edgewise/models/classifier.h>
+
+#include <torch/nn/functional.h>
+
+namespace edgewise {
+
+Pooling parse_pooling(std::string_view name) {
+  if (name == "mean") return Pooling::kMean;
+  if (name == "mean_padded") return Pooling::kMeanPadded;
+  TORCH_CHECK_VALUE(false, "pooling: expected mean or mean_padded; got '", name, "'");
+}
+
+std::string_view to_string(Pooling pooling) {
+  return pooling == Pooling::kMean ? "mean" : "mean_padded";
+}
+
+at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling) {
+  if (!mask) return states.mean(1);
+  const at::Tensor sum = states.masked_fill(mask->logical_not().unsqueeze(-1), 0).sum(1);  // [B, dim]
+  if (pooling == Pooling::kMeanPadded) return sum / static_cast<double>(states.size(1));
+  return sum / mask->sum(1, true).clamp_min(1).to(states.scalar_type());
+}
+
+Classifier::Classifier(ClassifierOptions options_) : options(std::move(options_)) {
+  TORCH_CHECK_VALUE(options.classes > 0, "Classifier: expected at least one class; got ", options.classes);
+  encoder = register_module("encoder", Encoder(options.encoder));
+}
+
+std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_t towers,
+                                                  ModelOutput& output) {
+  TORCH_CHECK_VALUE(input.tokens.size() == towers, "Classifier: expected tokens for ", towers,
+                    " tower(s); got ", input.tokens.size(),
+                    ". Use TwoTowerClassifier for pairs of sequences.");
+  TORCH_CHECK_VALUE(input.masks.empty() || input.masks.size() == towers, "Classifier: expected ", towers,
+                    " mask(s), one per tower, or none; got ", input.masks.size());
+  std::vector<Tower> result;
+  std::vector<at::Tensor> densities;
+  for (size_t index = 0; index < towers; ++index) {
+    EncoderInput tower{.tokens = input.tokens[index],
+                       .mask = {},
+                       .random = input.random,
+                       .keep_edges = input.keep_edges,
+                       .watch = {}};
+    if (!input.masks.empty() && input.masks[index].defined()) tower.mask = input.masks[index];
+    // Towers are separate uses of the same layers: separate layer numbers keep their randomness apart.
+    tower.random.layer += static_cast<uint32_t>(index * static_cast<size_t>(options.encoder.layers));
+    if (input.watch) {
+      tower.watch =
+          [&, prefix = towers > 1 ? "tower " + std::to_string(index) + " encoder." : std::string("encoder.")](
+              const std::string& name, const at::Tensor& value) { input.watch(prefix + name, value); };
+    }
+    EncoderOutput encoded = encoder->forward(tower);
+    densities.push_back(encoded.densities);
+    if (encoded.penalty.defined()) output.tower_penalties.push_back(encoded.penalty);
+    output.edge_count += encoded.edge_count;
+    for (EdgeSet& edges : encoded.edges) output.edges.push_back(std::move(edges));
+    result.push_back({std::move(encoded), tower.mask});
+  }
+  output.densities = at::stack(densities).mean(0);
+  if (!output.tower_penalties.empty()) output.penalty = at::stack(output.tower_penalties).mean();
+  return result;
+}
+
+ClassifierHeadImpl::ClassifierHeadImpl(int64_t features, int64_t hidden, int64_t classes) {
+  linear1 = register_module("linear1", torch::nn::Linear(features, hidden));
+  linear2 = register_module("linear2", torch::nn::Linear(hidden, classes));
+}
+
+at::Tensor ClassifierHeadImpl::forward(const at::Tensor& features) {
+  return linear2->forward(torch::relu(linear1->forward(features)));
+}
+
+SequenceClassifierImpl::SequenceClassifierImpl(ClassifierOptions options_) : Classifier(std::move(options_)) {
+  head = register_module("head", ClassifierHead(options.encoder.dim, options.hidden, options.classes));
+}
+
+ModelOutput SequenceClassifierImpl::forward(const ModelInput& input) {
+  ModelOutput result;
+  const auto towers = encode(input, 1, result);
+  result.logits = head->forward(pool(towers[0].encoded.states, towers[0].mask, options.pooling));
+  if (input.watch) input.watch("head", result.logits);
+  return result;
+}
+
+TokenClassifierImpl::TokenClassifierImpl(ClassifierOptions options_) : Classifier(std::move(options_)) {
+  head = register_module("head", torch::nn::Linear(options.encoder.dim, options.classes));
+}
+
+ModelOutput TokenClassifierImpl::forward(const ModelInput& input) {
+  ModelOutput result;
+  const auto towers = encode(input, 1, result);
+  result.logits = head->forward(towers[0].encoded.states);
+  if (input.watch) input.watch("head", result.logits);
+  return result;
+}
+
+TwoTowerClassifierImpl::TwoTowerClassifierImpl(ClassifierOptions options_) : Classifier(std::move(options_)) {
+  head = register_module("head", ClassifierHead(4 * options.encoder.dim, options.hidden, options.classes));
+}
+
+ModelOutput TwoTowerClassifierImpl::forward(const ModelInput& input) {
+  ModelOutput result;
+  const auto towers = encode(input, 2, result);
+  const at::Tensor x0 = pool(towers[0].encoded.states, towers[0].mask, options.pooling);  // [B, dim]
+  const at::Tensor x1 = pool(towers[1].encoded.states, towers[1].mask, options.pooling);
+  result.logits = head->forward(at::cat({x0, x1, x0 * x1, x0 - x1}, 1));
+  if (input.watch) input.watch("head", result.logits);
+  return result;
+}
+
+}  // namespace edgewise

@@ -1,0 +1,102 @@
+#include <edgewise/train/build_model.h>
+
+#include <array>
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <edgewise/edges/patterns.h>
+
+namespace edgewise::train {
+namespace {
+
+template <typename Value>
+void override_with(Value& value, const std::optional<Value>& other) {
+  if (other) value = *other;
+}
+
+template <typename Value, typename Parse>
+void override_with(Value& value, const std::optional<std::string>& name, Parse parse) {
+  if (name) value = parse(*name);
+}
+
+// The number of sequences per example; a dataset says so only through its batches.
+size_t towers(const data::Dataset& dataset) {
+  constexpr std::array<int64_t, 1> kFirst = {0};
+  return dataset.batch(data::Split::kTrain, kFirst).tokens.size();
+}
+
+}  // namespace
+
+SbmEdgesOptions sbm_options(const Recipe& recipe) {
+  const AttentionRecipe& attention = recipe.attention;
+  SbmEdgesOptions options(recipe.model.heads, recipe.model.dim / recipe.model.heads,
+                          parse_sbm_preset(attention.preset));
+  override_with(options.clusters, attention.clusters);
+  override_with(options.shared_mlp, attention.shared_mlp);
+  override_with(options.cluster_std, attention.cluster_std);
+  override_with(options.law, attention.law, parse_edge_law);
+  override_with(options.exploration, attention.exploration);
+  override_with(options.exploration_in_eval, attention.exploration_in_eval);
+  override_with(options.estimator, attention.estimator, parse_estimator);
+  override_with(options.present_form, attention.present_form, parse_present_form);
+  override_with(options.gradient_clip, attention.gradient_clip);
+  override_with(options.probe_rate, attention.probe_rate);
+  override_with(options.density_penalty, attention.density_penalty, parse_density_penalty);
+  override_with(options.self_loops, attention.self_loops);
+  override_with(options.count_padding, attention.count_padding);
+  override_with(options.sampler, attention.sampler, parse_sampler);
+  return options;
+}
+
+EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
+  const std::string& kind = recipe.attention.kind;
+  if (kind == "dense") return {};
+  if (kind == "full") return [](int64_t) { return std::make_shared<FullEdges>(); };
+  const auto window = [width = recipe.attention.window] { return std::make_shared<WindowEdges>(width); };
+  if (kind == "window") return [window](int64_t) { return window(); };
+  const auto sbm = [options = sbm_options(recipe)] { return SbmEdges(options).ptr(); };
+  if (kind == "sbm") return [sbm](int64_t) { return sbm(); };
+  if (kind == "window+sbm") {
+    return [window, sbm](int64_t) {
+      return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window(), sbm()});
+    };
+  }
+  TORCH_CHECK_VALUE(
+      false, "build_model: expected attention.kind dense, full, window, sbm or window+sbm; got '", kind, "'");
+}
+
+ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
+  const ModelRecipe& model = recipe.model;
+  TORCH_CHECK_VALUE(model.head_dim == 0 || model.head_dim * model.heads == model.dim,
+                    "build_model: expected model.head_dim * model.heads = model.dim = ", model.dim, "; got ",
+                    model.head_dim, " * ", model.heads, ". Leave head_dim out, or change dim.");
+  TORCH_CHECK_VALUE(model.max_length == 0 || model.max_length >= dataset.max_length(),
+                    "build_model: expected model.max_length of at least ", dataset.max_length(),
+                    ", the longest of ", dataset.name(), "; got ", model.max_length,
+                    ". Leave it out to take the dataset's.");
+  ClassifierOptions options;
+  options.encoder.vocabulary = dataset.vocabulary();
+  options.encoder.max_length = model.max_length > 0 ? model.max_length : dataset.max_length();
+  options.encoder.layers = model.layers;
+  options.encoder.dim = model.dim;
+  options.encoder.heads = model.heads;
+  options.encoder.hidden = model.hidden;
+  options.encoder.dropout = model.dropout;
+  options.encoder.attention_dropout = model.attention_dropout;
+  options.encoder.positions = parse_positions(model.positions);
+  options.encoder.embedding_std = model.embedding_std;
+  options.encoder.norm = model.norm;
+  options.encoder.edges = edge_source_factory(recipe);
+  options.classes = dataset.classes();
+  options.hidden = model.classifier_hidden;
+  options.pooling = parse_pooling(model.pooling);
+
+  const bool two_towers = towers(dataset) == 2;
+  torch::manual_seed(static_cast<uint64_t>(recipe.train.seed));
+  if (dataset.labels_tokens()) return TokenClassifier(options).ptr();
+  if (two_towers) return TwoTowerClassifier(options).ptr();
+  return SequenceClassifier(options).ptr();
+}
+
+}  // namespace edgewise::train

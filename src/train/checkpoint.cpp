@@ -1,0 +1,140 @@
+#include <edgewise/train/checkpoint.h>
+
+#include <charconv>
+#include <cstdio>
+#include <map>
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <edgewise/io/safetensors.h>
+
+namespace edgewise::train {
+namespace {
+
+using Metadata = std::map<std::string, std::string>;
+
+constexpr const char* kFormat = "edgewise-checkpoint";
+constexpr const char* kVersion = "1";
+constexpr std::string_view kOptimizerPrefix = "optimizer/";
+
+std::map<std::string, at::Tensor> model_tensors(const torch::nn::Module& model) {
+  std::map<std::string, at::Tensor> result;
+  for (const auto& item : model.named_parameters()) result[item.key()] = item.value().detach();
+  for (const auto& item : model.named_buffers()) result[item.key()] = item.value().detach();
+  return result;
+}
+
+std::string exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);  // reads back to the same bits
+  return text;
+}
+
+const std::string& entry(const Metadata& metadata, const std::string& path, const std::string& key) {
+  const auto found = metadata.find(key);
+  TORCH_CHECK_VALUE(found != metadata.end(), "load_checkpoint: expected metadata '", key, "' in ", path,
+                    "; got none. The file is not an edgewise checkpoint.");
+  return found->second;
+}
+
+template <typename Number>
+Number number(const Metadata& metadata, const std::string& path, const std::string& key) {
+  const std::string& text = entry(metadata, path, key);
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  TORCH_CHECK_VALUE(error == std::errc() && end == text.data() + text.size(),
+                    "load_checkpoint: expected metadata '", key, "' in ", path, " to be a number; got '",
+                    text, "'");
+  return value;
+}
+
+CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
+  TORCH_CHECK_VALUE(entry(metadata, path, "format") == kFormat, "load_checkpoint: expected format '", kFormat,
+                    "' in ", path, "; got '", entry(metadata, path, "format"), "'");
+  TORCH_CHECK_VALUE(entry(metadata, path, "format_version") == kVersion,
+                    "load_checkpoint: expected format version ", kVersion, " in ", path, "; got ",
+                    entry(metadata, path, "format_version"),
+                    ". It was written by another version of edgewise.");
+  CheckpointInfo info;
+  info.step = number<int64_t>(metadata, path, "step");
+  if (metadata.count("best_metric")) {
+    info.best_metric = number<double>(metadata, path, "best_metric");
+    info.best_step = number<int64_t>(metadata, path, "best_step");
+  }
+  info.evaluation_pending = metadata.count("evaluation_pending") > 0;
+  info.recipe = entry(metadata, path, "recipe");
+  return info;
+}
+
+// Everything is checked before anything is copied: a refused checkpoint leaves the model as it was.
+void check_tensors(const std::string& path, const std::map<std::string, at::Tensor>& expected,
+                   const std::map<std::string, at::Tensor>& found) {
+  for (const auto& [name, tensor] : expected) {
+    const auto item = found.find(name);
+    TORCH_CHECK_VALUE(item != found.end(), "load_checkpoint: expected tensor '", name, "' ", tensor.sizes(),
+                      " in ", path, "; it has none. The checkpoint belongs to another model.");
+    TORCH_CHECK_VALUE(item->second.sizes() == tensor.sizes(), "load_checkpoint: expected tensor '", name,
+                      "' ", tensor.sizes(), " in ", path, "; got ", item->second.sizes(),
+                      ". The checkpoint belongs to a model of another size.");
+    TORCH_CHECK_VALUE(item->second.scalar_type() == tensor.scalar_type(),
+                      "load_checkpoint: expected tensor '", name, "' as ", tensor.scalar_type(), " in ", path,
+                      "; got ", item->second.scalar_type());
+  }
+  for (const auto& [name, tensor] : found) {
+    TORCH_CHECK_VALUE(expected.count(name), "load_checkpoint: expected only tensors of the model in ", path,
+                      "; got '", name, "' too. The checkpoint belongs to another model.");
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,
+                     const CheckpointInfo& info) {
+  io::TensorFile file;
+  for (const auto& [name, tensor] : model_tensors(model)) file.tensors[name] = tensor.cpu().contiguous();
+  if (optimizer) {
+    for (const auto& [name, tensor] : optimizer->state()) {
+      file.tensors[std::string(kOptimizerPrefix) + name] = tensor.cpu().contiguous();
+    }
+  }
+  file.metadata = {{"format", kFormat},
+                   {"format_version", kVersion},
+                   {"step", std::to_string(info.step)},
+                   {"recipe", info.recipe}};
+  if (info.best_metric) {
+    file.metadata["best_metric"] = exact(*info.best_metric);
+    file.metadata["best_step"] = std::to_string(info.best_step);
+  }
+  if (info.evaluation_pending) file.metadata["evaluation_pending"] = "true";
+  io::save_safetensors(path, file);
+}
+
+CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model, Optimizer* optimizer) {
+  const io::TensorFile file = io::load_safetensors(path);
+  CheckpointInfo info = parse_info(file.metadata, path);
+  std::map<std::string, at::Tensor> tensors, state;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with(kOptimizerPrefix)) {
+      state[name.substr(kOptimizerPrefix.size())] = tensor;
+    } else {
+      tensors[name] = tensor;
+    }
+  }
+  auto targets = model_tensors(model);
+  check_tensors(path, targets, tensors);
+  if (optimizer) {
+    TORCH_CHECK_VALUE(info.step == 0 || !state.empty(), "load_checkpoint: expected optimiser state in ", path,
+                      "; it holds a model only. Resume from checkpoints/last.safetensors.");
+    optimizer->load_state(state);
+  }
+  torch::NoGradGuard no_grad;
+  for (auto& [name, target] : targets) target.copy_(tensors.at(name));
+  return info;
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& path) {
+  return parse_info(io::read_safetensors_header(path).metadata, path);
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,82 @@
+#include <edgewise/train/evaluate.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "train/loss.h"
+
+namespace edgewise::train {
+namespace {
+
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(Classifier& model) : model_(model), was_training_(model.is_training()) {
+    model_.eval();
+  }
+  ~EvaluationMode() { model_.train(was_training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  Classifier& model_;
+  bool was_training_;
+};
+
+}  // namespace
+
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
+  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
+  return {
+      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
+}
+
+Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split split,
+                    const EvaluationOptions& options) {
+  TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
+                    "evaluate: expected a positive batch size and number of draws; got ", options.batch_size,
+                    " and ", options.draws);
+  int64_t size = dataset.size(split);
+  if (options.max_examples > 0) size = std::min(size, options.max_examples);
+  TORCH_CHECK_VALUE(size > 0, "evaluate: expected examples in the ", data::to_string(split), " split of ",
+                    dataset.name(), "; it has none");
+  torch::NoGradGuard no_grad;
+  const EvaluationMode mode(model);
+  Evaluation result;
+  double loss = 0;
+  int64_t correct = 0, targets = 0;
+  for (int64_t first = 0; first < size; first += options.batch_size) {
+    if (options.stop && options.stop()) {
+      result.complete = false;
+      break;
+    }
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(options.batch_size, size - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const data::Batch batch = to_device(dataset.batch(split, indices), options.device);
+    at::Tensor logits;
+    for (int64_t draw = 0; draw < options.draws; ++draw) {
+      ModelInput input;
+      input.tokens = batch.tokens;
+      input.masks = batch.masks;
+      input.random = evaluation_stream(options.seed, draw, first);
+      const ModelOutput output = model.forward(input);
+      logits = draw == 0 ? output.logits : logits + output.logits;
+      const at::Tensor weighted = output.densities.cpu() * static_cast<double>(batch.size());
+      result.density = result.density.defined() ? result.density + weighted : weighted;
+    }
+    const TaskLoss task = task_loss(logits / static_cast<double>(options.draws), batch);
+    loss += task.sum.item<double>();
+    correct += task.correct.item<int64_t>();
+    targets += count_targets(batch);
+    result.examples += batch.size();
+  }
+  if (result.examples == 0) return result;
+  result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
+  result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
+  result.density /= static_cast<double>(result.examples * options.draws);
+  return result;
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,39 @@
+#include "train/loss.h"
+
+#include <torch/nn/functional.h>
+
+namespace edgewise::train {
+
+int64_t count_targets(const data::Batch& batch) {
+  return batch.labels.dim() == 2 ? batch.masks.at(0).sum().item<int64_t>() : batch.size();
+}
+
+TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch) {
+  at::Tensor scores = logits, labels = batch.labels;
+  if (labels.dim() == 2) {
+    const at::Tensor& valid = batch.masks.at(0);  // [B, N]
+    scores = logits.index({valid});               // [targets, classes]
+    labels = labels.index({valid});
+  }
+  namespace F = torch::nn::functional;
+  return {F::cross_entropy(scores, labels, F::CrossEntropyFuncOptions().reduction(torch::kSum)),
+          scores.detach().argmax(-1).eq(labels).sum()};
+}
+
+data::Batch to_device(const data::Batch& batch, at::Device device) {
+  data::Batch result;
+  for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.to(device));
+  for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.to(device));
+  result.labels = batch.labels.to(device);
+  return result;
+}
+
+data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count) {
+  data::Batch result;
+  for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.narrow(0, first, count));
+  for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.narrow(0, first, count));
+  result.labels = batch.labels.narrow(0, first, count);
+  return result;
+}
+
+}  // namespace edgewise::train

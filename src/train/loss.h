@@ -1,0 +1,26 @@
+// What a batch is scored on: cross-entropy and accuracy over its targets (items, or valid tokens).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <edgewise/data/dataset.h>
+
+namespace edgewise::train {
+
+struct TaskLoss {
+  at::Tensor sum;      // scalar, differentiable: cross-entropy summed over the targets
+  at::Tensor correct;  // scalar int64: targets whose largest logit is the label
+};
+
+// Targets of a batch: items, or for token labels the valid tokens. Sums over micro-batches divided by this
+// number equal the mean over the whole batch.
+int64_t count_targets(const data::Batch& batch);
+
+// logits [B, classes], or [B, N, classes] when batch.labels is [B, N].
+TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch);
+
+data::Batch to_device(const data::Batch& batch, at::Device device);
+// Items first .. first + count of the batch, with its padding unchanged.
+data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count);
+
+}  // namespace edgewise::train

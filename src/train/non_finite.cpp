@@ -1,0 +1,44 @@
+#include "train/non_finite.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+namespace edgewise::train {
+namespace {
+
+// Empty when all values are finite.
+std::string describe(const std::string& kind, const std::string& name, const at::Tensor& value) {
+  if (!value.defined() || value.numel() == 0) return {};
+  const int64_t bad = value.isfinite().logical_not().sum().item<int64_t>();
+  if (bad == 0) return {};
+  return kind + " " + name + " (" + std::to_string(bad) + " of " + std::to_string(value.numel()) + " values)";
+}
+
+}  // namespace
+
+std::string find_non_finite(Classifier& model, const ModelInput& input) {
+  torch::NoGradGuard no_grad;
+  for (const auto& item : model.named_parameters()) {
+    const std::string found = describe("parameter", item.key(), item.value());
+    if (!found.empty()) return found;
+  }
+  std::string first;
+  ModelInput watched = input;
+  watched.watch = [&](const std::string& name, const at::Tensor& value) {
+    if (first.empty()) first = describe("state", name, value);
+  };
+  try {
+    model.forward(watched);
+  } catch (const c10::Error& error) {
+    // A check inside the model may refuse values that are not finite; what was seen before it still counts.
+    if (first.empty()) first = std::string("the forward pass (") + error.what_without_backtrace() + ")";
+  }
+  if (!first.empty()) return first;
+  for (const auto& item : model.named_parameters()) {
+    const std::string found = describe("gradient of", item.key(), item.value().grad());
+    if (!found.empty()) return found;
+  }
+  return "the loss itself (parameters, states and gradients are finite)";
+}
+
+}  // namespace edgewise::train

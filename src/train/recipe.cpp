@@ -1,0 +1,196 @@
+// Loading recipes: TOML and overrides into the fields of recipe_fields.h, then what fields must satisfy
+// together.
+#include <edgewise/train/recipe.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <type_traits>
+
+#include <c10/util/Exception.h>
+#include <toml++/toml.h>
+
+#include "train/recipe_fields.h"
+
+namespace edgewise::train {
+
+namespace {
+
+// A value as it stands in the file, for messages.
+std::string shown(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "an array";
+  std::ostringstream text;
+  node.visit([&](const auto& value) { text << value; });
+  return text.str();
+}
+
+template <typename Value>
+struct Kind {
+  using Type = Value;
+};
+template <typename Value>
+struct Kind<std::optional<Value>> {
+  using Type = Value;
+};
+
+template <typename Value>
+constexpr const char* type_name() {
+  if constexpr (std::is_same_v<Value, bool>) return "true or false";
+  if constexpr (std::is_same_v<Value, int64_t>) return "an integer";
+  if constexpr (std::is_same_v<Value, double>) return "a number";
+  return "a string";
+}
+
+// Strict but for one thing: a whole number is a number.
+template <typename Value>
+std::optional<Value> exact_value(const toml::node& node) {
+  if constexpr (std::is_same_v<Value, double>) {
+    if (const auto whole = node.value_exact<int64_t>()) return static_cast<double>(*whole);
+  }
+  return node.value_exact<Value>();
+}
+
+void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node, const std::string& where) {
+  std::visit(
+      [&](auto* slot) {
+        using Value = typename Kind<std::remove_pointer_t<decltype(slot)>>::Type;
+        const std::string rule = field.rule.describe();
+        const std::optional<Value> value = exact_value<Value>(node);
+        TORCH_CHECK_VALUE(value.has_value(), where, ": expected ", field.full_name(), " to be ",
+                          type_name<Value>(), rule.empty() ? "" : ", " + rule, "; found ", shown(node));
+        if constexpr (std::is_same_v<Value, std::string>) {
+          TORCH_CHECK_VALUE(field.rule.allows(*value), where, ": expected ", field.full_name(), " to be ",
+                            rule, "; found '", *value, "'");
+        } else if constexpr (!std::is_same_v<Value, bool>) {
+          TORCH_CHECK_VALUE(field.rule.allows(static_cast<double>(*value)), where, ": expected ",
+                            field.full_name(), " to be ", rule, "; found ", shown(node));
+        }
+        *slot = *value;
+      },
+      field.slot(recipe));
+}
+
+const RecipeField& known_field(std::string_view section, std::string_view key, const std::string& where) {
+  const auto sections = recipe_sections();
+  const bool is_known = std::find(sections.begin(), sections.end(), section) != sections.end();
+  TORCH_CHECK_VALUE(is_known, where, ": unknown section '", section, "'; did you mean '",
+                    nearest_recipe_section(section), "'?");
+  const RecipeField* field = find_recipe_field(section, key);
+  TORCH_CHECK_VALUE(field != nullptr, where, ": unknown key '", section, ".", key, "'; did you mean '",
+                    nearest_recipe_key(section, key), "'?");
+  return *field;
+}
+
+std::string line_of(const std::string& name, const toml::source_region& source) {
+  return name + ":" + std::to_string(source.begin.line);
+}
+
+void read_tables(Recipe& recipe, const toml::table& root, const std::string& name) {
+  for (const auto& [section, node] : root) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) {
+      const auto hint = nearest_recipe_key("train", section.str());
+      TORCH_CHECK_VALUE(
+          false, line_of(name, section.source()), ": key '", section.str(),
+          "' stands outside of a section; expected it under [data], [model], [attention] or [train]",
+          hint.ends_with("." + std::string(section.str())) ? ": did you mean '" + hint + "'?" : "");
+    }
+    if (table->empty()) {
+      const auto sections = recipe_sections();
+      TORCH_CHECK_VALUE(std::find(sections.begin(), sections.end(), section.str()) != sections.end(),
+                        line_of(name, section.source()), ": unknown section '", section.str(),
+                        "'; did you mean '", nearest_recipe_section(section.str()), "'?");
+    }
+    for (const auto& [key, value] : *table) {
+      const std::string where = line_of(name, key.source());
+      set_field(recipe, known_field(section.str(), key.str(), where), value, where);
+    }
+  }
+}
+
+// The value of an override: TOML where it parses as one value, else the text itself, so that quotes are not
+// needed. A string field takes the text whatever it looks like: data.path=2024 is a folder.
+toml::table override_value(std::string_view text, bool is_string) {
+  try {
+    toml::table table = toml::parse("value = " + std::string(text));
+    const bool is_one_value = table.size() == 1 && table.contains("value");
+    if (is_one_value && (!is_string || table.get("value")->is_string())) return table;
+  } catch (const toml::parse_error&) {
+  }
+  return toml::table{{"value", text}};
+}
+
+bool is_string(const FieldSlot& slot) {
+  return std::holds_alternative<std::string*>(slot) ||
+         std::holds_alternative<std::optional<std::string>*>(slot);
+}
+
+void read_override(Recipe& recipe, const std::string& text) {
+  const std::string where = "--set " + text;
+  const size_t equals = text.find('=');
+  const size_t dot = text.find('.');
+  TORCH_CHECK_VALUE(equals != std::string::npos && dot < equals, where,
+                    ": expected section.key=value, e.g. train.steps=100");
+  const std::string_view all = text;
+  const RecipeField& field = known_field(all.substr(0, dot), all.substr(dot + 1, equals - dot - 1), where);
+  const toml::table table = override_value(all.substr(equals + 1), is_string(field.slot(recipe)));
+  set_field(recipe, field, *table.get("value"), where);
+}
+
+// Fills in what follows from other fields and checks fields against each other.
+void resolve(Recipe& recipe, const std::string& name) {
+  ModelRecipe& model = recipe.model;
+  TrainRecipe& train = recipe.train;
+  if (model.head_dim == 0) {
+    TORCH_CHECK_VALUE(model.dim % model.heads == 0, name,
+                      ": expected model.heads to divide model.dim; found ", model.heads, " and ", model.dim,
+                      "; change one of them or set model.head_dim");
+    model.head_dim = model.dim / model.heads;
+  }
+  if (train.micro_batch == 0) train.micro_batch = train.batch;
+  TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
+                    ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",
+                    train.batch);
+  TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
+                    ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
+                    " and ", train.steps);
+  TORCH_CHECK_VALUE(recipe.data.name != "listops" || !recipe.data.path.empty(), name,
+                    ": expected data.path, the folder of the ListOps files; found none; make them with "
+                    "'edgewise data listops --out FOLDER' and set data.path=FOLDER");
+  TORCH_CHECK_VALUE(recipe.data.name != "repeated_tokens" || model.max_length == 0 ||
+                        model.max_length >= recipe.data.length,
+                    name, ": expected model.max_length to be at least data.length; found ", model.max_length,
+                    " and ", recipe.data.length, "; model.max_length = 0 takes the dataset's");
+}
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view text, const std::string& name,
+                    const std::vector<std::string>& overrides) {
+  toml::table root;
+  try {
+    root = toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    TORCH_CHECK_VALUE(false, name, ":", error.source().begin.line, ":", error.source().begin.column,
+                      ": expected TOML; found: ", error.description());
+  }
+  Recipe recipe;
+  read_tables(recipe, root, name);
+  for (const std::string& text_of_override : overrides) read_override(recipe, text_of_override);
+  resolve(recipe, name);
+  return recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::getline(file, text,
+               '\0');  // all of it: TOML holds no NUL. Unlike an iterator, getline does not throw on a folder
+  TORCH_CHECK(file.is_open() && !file.bad(), "load_recipe: could not read '", path,
+              "': ", std::strerror(errno), "; expected a recipe, e.g. recipes/demo/edgewise.toml");
+  return parse_recipe(text, path, overrides);
+}
+
+}  // namespace edgewise::train

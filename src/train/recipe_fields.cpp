@@ -1,0 +1,193 @@
+#include "train/recipe_fields.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "train/recipe_nearest.h"
+
+namespace edgewise::train {
+
+namespace {
+
+template <typename Section, typename Value>
+RecipeField field(Section Recipe::*section_member, Value Section::*member, const char* name,
+                  const char* meaning, FieldRule rule = {}) {
+  const std::string full = name;
+  const size_t dot = full.find('.');
+  return {full.substr(0, dot), full.substr(dot + 1),
+          [=](Recipe& recipe) -> FieldSlot { return &(recipe.*section_member.*member); }, meaning,
+          std::move(rule)};
+}
+
+FieldRule at_least(double low) {
+  return {.low = low};
+}
+FieldRule above(double low) {
+  return {.low = low, .low_is_allowed = false};
+}
+FieldRule share() {
+  return {.low = 0, .high = 1};
+}
+FieldRule below_one() {
+  return {.low = 0, .high = 1, .high_is_allowed = false};
+}
+FieldRule one_of(std::vector<std::string> names) {
+  return {.names = std::move(names)};
+}
+
+std::vector<RecipeField> make_fields() {
+  const auto data = &Recipe::data;
+  const auto model = &Recipe::model;
+  const auto attention = &Recipe::attention;
+  const auto train = &Recipe::train;
+  using D = DataRecipe;
+  using M = ModelRecipe;
+  using A = AttentionRecipe;
+  using T = TrainRecipe;
+  // clang-format off
+  return {
+      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "listops"})),
+      field(data, &D::path, "data.path", "listops: folder of basic_train.tsv, basic_val.tsv and basic_test.tsv"),
+      field(data, &D::length, "data.length", "repeated_tokens: tokens per sequence", at_least(1)),
+      field(data, &D::train_size, "data.train_size", "repeated_tokens: training sequences", at_least(1)),
+      field(data, &D::validation_size, "data.validation_size", "repeated_tokens: validation sequences", at_least(1)),
+      field(data, &D::test_size, "data.test_size", "repeated_tokens: test sequences", at_least(1)),
+      field(data, &D::seed, "data.seed", "repeated_tokens: seed of the sequences", at_least(0)),
+      field(data, &D::fixed_length, "data.fixed_length",
+            "listops: pad every batch to the full length, as published; else to its longest"),
+
+      field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
+      field(model, &M::dim, "model.dim", "width of a token's state", at_least(1)),
+      field(model, &M::heads, "model.heads", "attention heads", at_least(1)),
+      field(model, &M::head_dim, "model.head_dim", "width of a head; 0 = dim / heads", at_least(0)),
+      field(model, &M::hidden, "model.hidden", "width of a block's MLP", at_least(1)),
+      field(model, &M::dropout, "model.dropout", "dropout on embeddings, attention output and MLP", below_one()),
+      field(model, &M::attention_dropout, "model.attention_dropout", "dropout on attention weights", below_one()),
+      field(model, &M::positions, "model.positions", "position embeddings", one_of({"learned", "none"})),
+      field(model, &M::pooling, "model.pooling", "mean over valid tokens, or over padding too, as published",
+            one_of({"mean", "mean_padded"})),
+      field(model, &M::embedding_std, "model.embedding_std", "standard deviation of the initial embeddings", above(0)),
+      field(model, &M::norm, "model.norm", "LayerNorm before attention and MLP, and at the end"),
+      field(model, &M::max_length, "model.max_length", "longest sequence; 0 = the dataset's", at_least(0)),
+      field(model, &M::classifier_hidden, "model.classifier_hidden", "width of the classifier of whole sequences",
+            at_least(1)),
+
+      field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; the others: over edges",
+            one_of({"dense", "full", "window", "sbm", "window+sbm"})),
+      field(attention, &A::window, "attention.window", "window: keys on each side of a query", at_least(0)),
+      field(attention, &A::preset, "attention.preset", "sbm: where the settings below come from",
+            one_of({"paper", "published", "edgewise"})),
+      field(attention, &A::clusters, "attention.clusters", "clusters of the block model", at_least(1)),
+      field(attention, &A::shared_mlp, "attention.shared_mlp", "one node MLP for all heads"),
+      field(attention, &A::cluster_std, "attention.cluster_std",
+            "standard deviation of the initial clusters; 0 = sqrt(2 / (clusters * head_dim))", at_least(0)),
+      field(attention, &A::law, "attention.law", "how probabilities become edges", one_of({"bernoulli", "poisson"})),
+      field(attention, &A::exploration, "attention.exploration", "added to every edge probability in training", share()),
+      field(attention, &A::exploration_in_eval, "attention.exploration_in_eval", "and in evaluation"),
+      field(attention, &A::estimator, "attention.estimator", "how the choice of edges learns",
+            one_of({"paper", "logit", "counterfactual"})),
+      field(attention, &A::present_form, "attention.present_form", "counterfactual: the form on present edges",
+            one_of({"softmax", "leave_one_out"})),
+      field(attention, &A::gradient_clip, "attention.gradient_clip", "cuts the gradient of a probability; 0 = no cut",
+            at_least(0)),
+      field(attention, &A::probe_rate, "attention.probe_rate", "counterfactual: share of absent edges probed", share()),
+      field(attention, &A::density_penalty, "attention.density_penalty", "expected density, or the sampled one",
+            one_of({"exact", "sampled"})),
+      field(attention, &A::self_loops, "attention.self_loops", "every token attends to itself"),
+      field(attention, &A::count_padding, "attention.count_padding", "padding is sampled and counted, as published"),
+      field(attention, &A::sampler, "attention.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg"})),
+
+      field(train, &T::steps, "train.steps", "optimiser steps", at_least(1)),
+      field(train, &T::batch, "train.batch", "sequences per step", at_least(1)),
+      field(train, &T::micro_batch, "train.micro_batch", "sequences at a time, gradients added up; 0 = batch", at_least(0)),
+      field(train, &T::learning_rate, "train.learning_rate", "the peak", above(0)),
+      field(train, &T::warmup_steps, "train.warmup_steps", "one_cycle: steps up to the peak", at_least(0)),
+      field(train, &T::schedule, "train.schedule", "course of the learning rate", one_of({"one_cycle", "constant"})),
+      field(train, &T::weight_decay, "train.weight_decay", "AdamW's", at_least(0)),
+      field(train, &T::adam_eps, "train.adam_eps", "AdamW's epsilon", above(0)),
+      field(train, &T::beta2, "train.beta2", "AdamW's second decay", below_one()),
+      field(train, &T::grad_clip, "train.grad_clip", "largest norm of the whole gradient; 0 = no limit", at_least(0)),
+      field(train, &T::density_weight, "train.density_weight", "lambda: weight of the mean edge density in the loss",
+            at_least(0)),
+      field(train, &T::eval_every, "train.eval_every", "steps between validations", at_least(1)),
+      field(train, &T::eval_batches, "train.eval_batches", "batches per validation; 0 = all", at_least(0)),
+      field(train, &T::eval_draws, "train.eval_draws", "draws of edges averaged per evaluation", at_least(1)),
+      field(train, &T::checkpoint_every, "train.checkpoint_every", "steps between checkpoints", at_least(1)),
+      field(train, &T::log_every, "train.log_every", "steps between lines of metrics", at_least(1)),
+      field(train, &T::snapshot_edges, "train.snapshot_edges", "keep edges of some sequences for the explorer"),
+      field(train, &T::seed, "train.seed", "seed of parameters, order, dropout and edges", at_least(0)),
+      field(train, &T::device, "train.device", "where to run", one_of({"cpu", "cuda"})),
+      field(train, &T::threads, "train.threads", "CPU threads; 0 = as many as cores", at_least(0)),
+  };
+  // clang-format on
+}
+
+std::string number(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+}  // namespace
+
+std::string FieldRule::describe() const {
+  if (!names.empty()) {
+    std::string text = "one of ";
+    for (const std::string& name : names) text += (&name == &names.front() ? "" : ", ") + name;
+    return text;
+  }
+  const bool has_low = low != -std::numeric_limits<double>::infinity();
+  const bool has_high = high != std::numeric_limits<double>::infinity();
+  if (has_low && has_high) {
+    return std::string("in ") + (low_is_allowed ? "[" : "(") + number(low) + ", " + number(high) +
+           (high_is_allowed ? "]" : ")");
+  }
+  if (has_low) return (low_is_allowed ? "at least " : "above ") + number(low);
+  return "";
+}
+
+bool FieldRule::allows(double value) const {
+  // Written so that NaN fails; infinity is no setting either.
+  const bool above_low = low_is_allowed ? value >= low : value > low;
+  const bool below_high = high_is_allowed ? value <= high : value < high;
+  return above_low && below_high && value < std::numeric_limits<double>::infinity();
+}
+
+bool FieldRule::allows(const std::string& value) const {
+  return names.empty() || std::ranges::find(names, value) != names.end();
+}
+
+const std::vector<RecipeField>& recipe_fields() {
+  static const std::vector<RecipeField> fields = make_fields();
+  return fields;
+}
+
+std::vector<std::string> recipe_sections() {
+  std::vector<std::string> sections;
+  for (const RecipeField& field : recipe_fields()) {
+    if (sections.empty() || sections.back() != field.section) sections.push_back(field.section);
+  }
+  return sections;
+}
+
+const RecipeField* find_recipe_field(std::string_view section, std::string_view key) {
+  const auto found = std::ranges::find_if(recipe_fields(), [&](const RecipeField& field) {
+    return field.section == section && field.key == key;
+  });
+  return found == recipe_fields().end() ? nullptr : &*found;
+}
+
+std::string nearest_recipe_key(std::string_view section, std::string_view key) {
+  std::vector<std::string> keys;
+  for (const RecipeField& field : recipe_fields()) {
+    if (field.key == key) return field.full_name();
+    if (field.section == section) keys.push_back(field.key);
+  }
+  return std::string(section) + "." + nearest_name(key, keys);
+}
+
+std::string nearest_recipe_section(std::string_view section) {
+  return nearest_name(section, recipe_sections());
+}
+
+}  // namespace edgewise::train

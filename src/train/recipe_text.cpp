@@ -1,0 +1,92 @@
+// Recipes as text: the resolved TOML file, and the help that lists every key.
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <type_traits>
+
+#include <edgewise/train/recipe.h>
+
+#include "train/recipe_fields.h"
+
+namespace edgewise::train {
+
+namespace {
+
+std::string toml_value(bool value) {
+  return value ? "true" : "false";
+}
+std::string toml_value(int64_t value) {
+  return std::to_string(value);
+}
+std::string toml_value(double value) {
+  std::array<char, 32> buffer;  // the shortest form that reads back to the same number
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  std::string text(buffer.data(), end);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+std::string toml_value(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      text += {'\\', c};
+    } else if (code < 0x20 || code == 0x7f) {
+      std::array<char, 8> escape;
+      std::snprintf(escape.data(), escape.size(), "\\u%04X", code);
+      text += escape.data();
+    } else {
+      text += c;
+    }
+  }
+  return text + '"';
+}
+
+// Empty when the field is an override that is not set.
+std::string value_of(const RecipeField& field, Recipe& recipe) {
+  return std::visit(
+      [](const auto* slot) -> std::string {
+        if constexpr (requires { slot->has_value(); }) {
+          return slot->has_value() ? toml_value(**slot) : "";
+        } else {
+          return toml_value(*slot);
+        }
+      },
+      field.slot(recipe));
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  Recipe copy = recipe;  // a slot points into a recipe that may be changed
+  std::string text;
+  for (const std::string& section : recipe_sections()) {
+    text += (text.empty() ? "[" : "\n[") + section + "]\n";
+    for (const RecipeField& field : recipe_fields()) {
+      const std::string value = field.section == section ? value_of(field, copy) : "";
+      if (!value.empty()) text += field.key + " = " + value + "\n";
+    }
+  }
+  return text;
+}
+
+std::string recipe_help() {
+  Recipe defaults;
+  std::string text =
+      "A recipe is a TOML file; --set section.key=value beats it. Every key, its default and its meaning:\n";
+  for (const std::string& section : recipe_sections()) {
+    text += "\n[" + section + "]\n";
+    for (const RecipeField& field : recipe_fields()) {
+      if (field.section != section) continue;
+      std::string line = "  " + field.key;
+      line.resize(std::max<size_t>(line.size() + 1, 24), ' ');
+      const std::string value = value_of(field, defaults);
+      line += value.empty() ? "(preset)" : value;
+      line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
+      const std::string rule = field.rule.describe();
+      text += line + field.meaning + (rule.empty() ? "" : " (" + rule + ")") + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,104 @@
+#include "train/run_folder.h"
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <sstream>
+
+#include <c10/util/Exception.h>
+#include <toml++/toml.h>
+
+#include <edgewise/io/atomic_file.h>
+#include <edgewise/io/environment.h>
+
+namespace edgewise::train {
+namespace {
+
+// What a later session of the same run may choose anew: how long, how often to look, how many threads.
+bool may_change(const std::string& key) {
+  constexpr std::array<std::string_view, 5> kPrefixes = {"train.steps", "train.eval", "train.log",
+                                                         "train.threads", "train.checkpoint"};
+  for (const std::string_view prefix : kPrefixes) {
+    if (key.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// "section.key" -> value as TOML text.
+void flatten(const toml::table& table, const std::string& prefix,
+             std::map<std::string, std::string>& result) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      flatten(*inner, name, result);
+    } else {
+      std::ostringstream text;
+      node.visit([&](const auto& value) { text << value; });
+      result[name] = text.str();
+    }
+  }
+}
+
+std::map<std::string, std::string> flatten(const std::string& text) {
+  std::map<std::string, std::string> result;
+  flatten(toml::parse(text), "", result);
+  return result;
+}
+
+bool has_files(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
+}
+
+}  // namespace
+
+std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml) {
+  const auto before = flatten(before_toml), after = flatten(after_toml);
+  const auto text = [](const std::map<std::string, std::string>& values, const std::string& key) {
+    const auto found = values.find(key);
+    return found == values.end() ? std::string("unset") : found->second;
+  };
+  std::map<std::string, std::string> keys = before;
+  keys.insert(after.begin(), after.end());
+  for (const auto& [key, value] : keys) {
+    const std::string was = text(before, key), is = text(after, key);
+    if (was != is && !may_change(key)) return key + " was " + was + " and is now " + is;
+  }
+  return std::nullopt;
+}
+
+bool file_exists(const std::string& path) {
+  return std::filesystem::exists(path);
+}
+
+std::string RunFolder::edges(int64_t step, size_t layer) const {
+  char name[64];
+  std::snprintf(name, sizeof(name), "step-%08lld-layer-%zu.safetensors", static_cast<long long>(step), layer);
+  return (root / "edges" / name).string();
+}
+
+RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume) {
+  const RunFolder folder{root};
+  TORCH_CHECK_VALUE(!std::filesystem::exists(root) || std::filesystem::is_directory(root),
+                    "train: expected the run folder ", root.string(), " to be a folder; it is a file");
+  if (has_files(root)) {
+    TORCH_CHECK_VALUE(resume, "train: expected an empty run folder for a new run; ", root.string(),
+                      " has files. Continue it with --resume, or choose another folder.");
+    TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
+                      " in the run to resume; there is none. Choose the folder of an edgewise run.");
+    const auto change = forbidden_change(io::read_file(folder.config()), recipe_toml);
+    TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root.string(), " was started with; ",
+                      *change, ". Resume with the old value, or start a new run in another folder.");
+  }
+  std::filesystem::create_directories(root);
+  // First of all files: a run killed from here on can be resumed.
+  if (!file_exists(folder.config())) write_description(folder, recipe_toml);
+  std::filesystem::create_directories(root / "checkpoints");
+  return folder;
+}
+
+void write_description(const RunFolder& folder, const std::string& recipe_toml) {
+  io::write_file_atomically(folder.config(), recipe_toml);
+  io::write_file_atomically(folder.environment(), io::to_json(io::describe_environment()));
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,34 @@
+// The files of one run, and the rules for starting or continuing in a folder.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace edgewise::train {
+
+struct RunFolder {
+  std::filesystem::path root;
+
+  std::string config() const { return (root / "config.toml").string(); }
+  std::string environment() const { return (root / "env.json").string(); }
+  std::string metrics() const { return (root / "metrics.jsonl").string(); }
+  std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
+  std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
+  std::string edges(int64_t step, size_t layer) const;  // edges/step-00000100-layer-0.safetensors
+};
+
+// Makes the folder ready. A new run needs an empty folder and gets its description; a resumed one needs the
+// recipe it was started with, in everything but the keys that may change between sessions.
+RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
+
+// Writes config.toml and env.json.
+void write_description(const RunFolder& folder, const std::string& recipe_toml);
+
+// The first difference between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64
+// and is now 32".
+std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml);
+
+bool file_exists(const std::string& path);
+
+}  // namespace edgewise::train

@@ -1,0 +1,105 @@
+#include <edgewise/train/step.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "train/loss.h"
+#include "train/non_finite.h"
+
+namespace edgewise::train {
+namespace {
+
+ModelInput make_input(const data::Batch& batch, const RandomStream& random, int64_t first) {
+  ModelInput input;
+  input.tokens = batch.tokens;
+  input.masks = batch.masks;
+  input.random = random;
+  input.random.first_item += first;
+  return input;
+}
+
+// Per tower, the number that the density of a (micro-)batch is divided by. A batch's density is the mean of
+// its micro-batches' with these weights.
+std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) {
+  std::vector<double> result;
+  for (size_t tower = 0; tower < batch.tokens.size(); ++tower) {
+    const bool masked = !count_padding && tower < batch.masks.size() && batch.masks[tower].defined();
+    const double length = static_cast<double>(batch.tokens[tower].size(1));
+    result.push_back(masked ? batch.masks[tower].sum(1).to(at::kDouble).square().sum().item<double>()
+                            : static_cast<double>(batch.size()) * length * length);
+  }
+  return result;
+}
+
+double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+[[noreturn]] void throw_non_finite(Classifier& model, const ModelInput& input, const std::string& what) {
+  const std::string place = find_non_finite(model, input);
+  TORCH_CHECK(
+      false, "train: expected a finite ", what, " at step ", input.random.step,
+      "; the first that is not finite is ", place,
+      ". Resume from an earlier checkpoint with a lower learning rate, or check the data of this step.");
+}
+
+}  // namespace
+
+StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
+                                const RandomStream& random) {
+  TORCH_CHECK_VALUE(batch.size() > 0, "accumulate_gradients: expected at least one item; got an empty batch");
+  const int64_t micro = options.micro_batch > 0 ? options.micro_batch : batch.size();
+  const double targets = static_cast<double>(std::max<int64_t>(count_targets(batch), 1));
+  const std::vector<double> pairs = density_pairs(batch, options.count_padding);
+
+  StepReport report;
+  int64_t correct = 0;
+  for (int64_t first = 0; first < batch.size(); first += micro) {
+    const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
+    const data::Batch part = to_device(host, options.device);
+    const ModelInput input = make_input(part, random, first);
+    const ModelOutput output = model.forward(input);
+    const TaskLoss task = task_loss(output.logits, part);
+
+    at::Tensor loss = task.sum / targets;
+    const double task_value = loss.item<double>();
+    double penalty_value = 0;
+    const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
+    const double towers = static_cast<double>(part_pairs.size());
+    for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower) {
+      const at::Tensor penalty =
+          output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / towers);
+      penalty_value += penalty.item<double>();
+      if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
+    }
+    const double value = task_value + options.density_weight * penalty_value;
+    if (!std::isfinite(value)) throw_non_finite(model, input, "loss");
+    loss.backward();
+
+    double share = 0;
+    for (size_t tower = 0; tower < pairs.size(); ++tower)
+      share += ratio(part_pairs[tower], pairs[tower]) / towers;
+    const at::Tensor density = output.densities.cpu() * share;
+    report.density = report.density.defined() ? report.density + density : density;
+    report.task_loss += task_value;
+    report.penalty += penalty_value;
+    report.edges += output.edge_count;
+    correct += task.correct.item<int64_t>();
+  }
+  report.loss = report.task_loss + options.density_weight * report.penalty;
+  report.accuracy = static_cast<double>(correct) / targets;
+  return report;
+}
+
+void check_gradient_norm(Classifier& model, double norm, const data::Batch& batch, const StepOptions& options,
+                         const RandomStream& random) {
+  if (std::isfinite(norm)) return;
+  const int64_t micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch.size()) : batch.size();
+  const data::Batch part = to_device(slice_items(batch, 0, micro), options.device);
+  throw_non_finite(model, make_input(part, random, 0), "gradient");
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,322 @@
+#include <edgewise/train/trainer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <edgewise/data/batches.h>
+#include <edgewise/data/prefetcher.h>
+#include <edgewise/train/build_model.h>
+#include <edgewise/train/checkpoint.h>
+#include <edgewise/train/metrics.h>
+#include <edgewise/train/optimizer.h>
+#include <edgewise/train/progress.h>
+#include <edgewise/train/step.h>
+#include <edgewise/train/stop_signal.h>
+
+#include "kernels/philox.h"
+#include "train/loss.h"
+#include "train/memory.h"
+#include "train/run_folder.h"
+
+namespace edgewise::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Torch's generator (dropout) starts afresh at every step, so that a resumed run draws what the whole run
+// would have drawn.
+void seed_step(uint64_t seed, int64_t step) {
+  constexpr uint32_t kNoLayer = 0xFFFFFFFF;  // attention's own dropout has the layers' numbers
+  torch::manual_seed(
+      kernels::stream_key(seed, static_cast<uint64_t>(step), kNoLayer, 0, 0, kernels::Purpose::kDropout));
+}
+
+at::Device parse_device(const std::string& name) {
+  const at::Device device(name);
+  TORCH_CHECK_VALUE(!device.is_cuda() || torch::cuda::is_available(),
+                    "train: expected a GPU for train.device = '", name,
+                    "'; torch sees none. Use --set train.device=cpu.");
+  return device;
+}
+
+std::vector<double> to_vector(const at::Tensor& density) {
+  const at::Tensor flat = density.to(at::kCPU, at::kDouble).flatten().contiguous();
+  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+}
+
+MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
+  return {{"kind", kind},
+          {"step", step},
+          {"split", std::string(data::to_string(split))},
+          {"loss", found.loss},
+          {"accuracy", found.accuracy},
+          {"density", to_vector(found.density)}};
+}
+
+bool is_test_of(const MetricRecord& record, int64_t step) {
+  const MetricValue *kind = find_metric(record, "kind"), *at = find_metric(record, "step");
+  return kind && at && *kind == MetricValue("test") && *at == MetricValue(step);
+}
+
+// The exact penalty is over valid pairs; only the sampled one may count padding.
+bool counts_padding(const Recipe& recipe) {
+  const SbmEdgesOptions options = sbm_options(recipe);
+  return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
+}
+
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g", value);
+  return text;
+}
+
+}  // namespace
+
+struct Trainer::State {
+  State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
+
+  RunSummary run();
+
+  Recipe recipe;
+  std::shared_ptr<const data::Dataset> dataset;
+  TrainerOptions options;
+  std::string recipe_toml;
+  RunFolder folder;
+  at::Device device;
+  ClassifierPtr model;
+  Optimizer optimizer;
+  Schedule schedule;
+  StepOptions step_options;
+  MetricsWriter metrics;
+  CheckpointInfo info;  // where the run stands
+
+ private:
+  void resume();
+  StepReport train_step(const data::Batch& batch);
+  void log_step(const StepReport& report, int64_t examples, double seconds);
+  // Clears info.evaluation_pending, unless a signal cut the evaluation short: then it is repeated after
+  // resuming.
+  void evaluate_validation(Progress& progress);
+  std::optional<Evaluation> evaluate_test();
+  void save_last();
+  void snapshot_edges();
+  EvaluationOptions evaluation_options() const;
+  bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
+};
+
+Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_)
+    : recipe(std::move(recipe_)),
+      dataset(std::move(dataset_)),
+      options(std::move(options_)),
+      recipe_toml(to_toml(recipe)),
+      folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
+      device(parse_device(recipe.train.device)),
+      model(build_model(recipe, *dataset)),
+      optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
+                                              .eps = recipe.train.adam_eps,
+                                              .weight_decay = recipe.train.weight_decay}),
+      schedule({.kind = parse_schedule(recipe.train.schedule),
+                .peak = recipe.train.learning_rate,
+                .steps = recipe.train.steps,
+                .warmup = recipe.train.warmup_steps}),
+      step_options({.micro_batch = recipe.train.micro_batch,
+                    .density_weight = recipe.train.density_weight,
+                    .count_padding = counts_padding(recipe),
+                    .device = device}),
+      metrics(folder.root) {
+  if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
+  info.recipe = recipe_toml;
+  if (options.resume) resume();
+}
+
+void Trainer::State::resume() {
+  // A run killed before its first checkpoint starts again from nothing.
+  if (file_exists(folder.last())) info = load_checkpoint(folder.last(), *model, &optimizer);
+  info.recipe = recipe_toml;
+  TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
+                    ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
+  write_description(folder, recipe_toml);
+  metrics.truncate_after(info.step);
+}
+
+StepReport Trainer::State::train_step(const data::Batch& batch) {
+  const RandomStream random{.seed = static_cast<uint64_t>(recipe.train.seed),
+                            .step = static_cast<uint64_t>(info.step),
+                            .layer = 0,
+                            .first_item = 0};
+  seed_step(random.seed, info.step);
+  optimizer.zero_grad();
+  const StepReport report = accumulate_gradients(*model, batch, step_options, random);
+  const double norm = optimizer.gradient_norm();
+  check_gradient_norm(*model, norm, batch, step_options, random);
+  if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip) {
+    optimizer.scale_gradients(recipe.train.grad_clip / norm);
+  }
+  optimizer.step(schedule.at(info.step));
+  return report;
+}
+
+void Trainer::State::log_step(const StepReport& report, int64_t examples, double seconds) {
+  metrics.write({{"kind", "train"},
+                 {"step", info.step},
+                 {"loss", report.loss},
+                 {"task_loss", report.task_loss},
+                 {"accuracy", report.accuracy},
+                 {"learning_rate", schedule.at(info.step - 1).learning_rate},
+                 {"density", to_vector(report.density)},
+                 {"density_mean", report.density.mean().item<double>()},
+                 {"edges", report.edges},
+                 {"time_examples_per_s", static_cast<double>(examples) / seconds},
+                 {"time_edges_per_s", static_cast<double>(report.edges) / seconds},
+                 {"memory_peak_mb", peak_memory_mb(device)}});
+}
+
+EvaluationOptions Trainer::State::evaluation_options() const {
+  EvaluationOptions result;
+  result.batch_size = recipe.train.micro_batch > 0 ? recipe.train.micro_batch : recipe.train.batch;
+  result.seed = static_cast<uint64_t>(recipe.train.seed);
+  result.draws = recipe.train.eval_draws;
+  result.device = device;
+  result.stop = [] { return StopSignal::requested(); };
+  return result;
+}
+
+void Trainer::State::evaluate_validation(Progress& progress) {
+  info.evaluation_pending = true;
+  EvaluationOptions settings = evaluation_options();
+  settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
+  const Evaluation found = evaluate(*model, *dataset, data::Split::kValidation, settings);
+  if (!found.complete) return;
+  metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
+  if (!info.best_metric || found.accuracy > *info.best_metric) {
+    info.best_metric = found.accuracy;
+    info.best_step = info.step;
+    info.evaluation_pending = false;
+    save_checkpoint(folder.best(), *model, nullptr, info);
+  }
+  info.evaluation_pending = false;
+  if (recipe.train.snapshot_edges) snapshot_edges();
+  progress.message("step " + std::to_string(info.step) + ": validation accuracy " +
+                   short_number(found.accuracy) + ", loss " + short_number(found.loss) + ", density " +
+                   short_number(found.density.mean().item<double>()));
+}
+
+// The edges of a few validation sequences, as they are at this step.
+void Trainer::State::snapshot_edges() {
+  constexpr int64_t kSequences = 4;
+  torch::NoGradGuard no_grad;
+  std::vector<int64_t> indices(
+      static_cast<size_t>(std::min(kSequences, dataset->size(data::Split::kValidation))));
+  std::iota(indices.begin(), indices.end(), 0);
+  const data::Batch batch = to_device(dataset->batch(data::Split::kValidation, indices), device);
+  model->eval();
+  ModelInput input;
+  input.tokens = batch.tokens;
+  input.masks = batch.masks;
+  input.random = evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, 0);
+  input.keep_edges = true;
+  const ModelOutput output = model->forward(input);
+  model->train();
+  std::filesystem::create_directories(folder.root / "edges");
+  for (size_t layer = 0; layer < output.edges.size(); ++layer) {
+    output.edges[layer].save(folder.edges(info.step, layer));
+  }
+}
+
+void Trainer::State::save_last() {
+  save_checkpoint(folder.last(), *model, &optimizer, info);
+}
+
+std::optional<Evaluation> Trainer::State::evaluate_test() {
+  load_checkpoint(folder.best(), *model);
+  const Evaluation found = evaluate(*model, *dataset, data::Split::kTest, evaluation_options());
+  if (!found.complete) return std::nullopt;
+  // Resuming a run that has ended only repeats its last line; once is enough.
+  for (const MetricRecord& record : read_metrics(folder.metrics())) {
+    if (is_test_of(record, info.step)) return found;
+  }
+  metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
+  return found;
+}
+
+RunSummary Trainer::State::run() {
+  const auto start = Clock::now();
+  const StopSignal signal;
+  Progress progress({.label = "train",
+                     .total = recipe.train.steps,
+                     .start = info.step,
+                     .unit = "step",
+                     .style = options.progress ? ProgressStyle::kAuto : ProgressStyle::kNone,
+                     .plain_seconds = 10,
+                     .out = nullptr,
+                     .clock = {}});
+  model->train();
+  if (info.evaluation_pending) {
+    evaluate_validation(progress);
+    save_last();
+  }
+  if (info.step < recipe.train.steps) {
+    data::BatchOrder order(dataset->size(data::Split::kTrain), recipe.train.batch,
+                           static_cast<uint64_t>(recipe.train.seed));
+    data::Prefetcher batches(
+        [&](int64_t step) { return dataset->batch(data::Split::kTrain, order.indices(step)); }, info.step,
+        recipe.train.steps);
+    while (info.step < recipe.train.steps && !StopSignal::requested()) {
+      const auto step_start = Clock::now();
+      const data::Batch batch = batches.next();
+      const StepReport report = train_step(batch);
+      ++info.step;
+      if (info.step == 1 || is_due(recipe.train.log_every))
+        log_step(report, batch.size(), seconds_since(step_start));
+      progress.update(info.step, {{"loss", short_number(report.loss)},
+                                  {"accuracy", short_number(report.accuracy)},
+                                  {"density", short_number(report.density.mean().item<double>())}});
+      const bool evaluated = is_due(recipe.train.eval_every);
+      if (evaluated) evaluate_validation(progress);
+      if (options.after_step) options.after_step(info.step);
+      if (evaluated || is_due(recipe.train.checkpoint_every) || StopSignal::requested()) save_last();
+    }
+  }
+
+  RunSummary summary;
+  summary.run_folder = folder.root;
+  summary.steps = info.step;
+  if (!StopSignal::requested()) summary.test = evaluate_test();
+  summary.interrupted = !summary.test.has_value();
+  summary.best_accuracy = info.best_metric;
+  summary.best_step = info.best_step;
+  summary.seconds = seconds_since(start);
+  if (summary.interrupted) {
+    progress.message("stopped at step " + std::to_string(info.step) + "; saved " + folder.last() +
+                     ". Continue with --resume.");
+  } else {
+    progress.finish();
+  }
+  return summary;
+}
+
+Trainer::Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options)
+    : state_(std::make_unique<State>(std::move(recipe), std::move(dataset), std::move(options))) {}
+Trainer::~Trainer() = default;
+
+RunSummary Trainer::run() {
+  return state_->run();
+}
+Classifier& Trainer::model() {
+  return *state_->model;
+}
+
+}  // namespace edgewise::train

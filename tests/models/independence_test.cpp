@@ -1,0 +1,126 @@
+// An item's result depends neither on its batch mates nor on how far the batch is padded.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <edgewise/edges/patterns.h>
+#include <edgewise/models/classifier.h>
+
+#include "models/tiny_model.h"
+
+namespace edgewise {
+namespace {
+
+using namespace testing_kit;
+
+struct Case {
+  const char* name;
+  EdgeSourceFactory edges;
+};
+void PrintTo(const Case& c, std::ostream* stream) {
+  *stream << c.name;
+}
+
+class Independence : public testing::TestWithParam<Case> {};
+
+bool close(const at::Tensor& a, const at::Tensor& b) {
+  return torch::allclose(a, b, 1e-5, 1e-5);
+}
+
+// Item 1 of the batch stays in its place (its random numbers follow its place); everything around it changes.
+TEST_P(Independence, OfBatchMates) {
+  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  const at::Tensor mine = random_tokens(1, 12, 1), mask = length_mask({9}, 12);
+  const auto logits = [&](uint64_t seed, std::vector<int64_t> lengths) {
+    const at::Tensor mates = random_tokens(2, 12, seed), mates_mask = length_mask(lengths, 12);
+    return model
+        ->forward({.tokens = {torch::cat({mates.slice(0, 0, 1), mine, mates.slice(0, 1)})},
+                   .masks = {torch::cat({mates_mask.slice(0, 0, 1), mask, mates_mask.slice(0, 1)})},
+                   .random = {.seed = 4},
+                   .keep_edges = false,
+                   .watch = {}})
+        .logits[1];
+  };
+  const at::Tensor reference = logits(10, {12, 12});
+  EXPECT_TRUE(close(reference, logits(11, {3, 7})));
+  EXPECT_TRUE(close(reference, logits(12, {0, 1})));
+}
+
+// The same item alone, told where it stands in the whole batch: what gradient accumulation relies on.
+TEST_P(Independence, OfMicroBatching) {
+  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  const at::Tensor tokens = random_tokens(4, 12, 2), mask = length_mask({12, 9, 4, 7}, 12);
+  const ModelOutput whole = model->forward(
+      {.tokens = {tokens}, .masks = {mask}, .random = {.seed = 4}, .keep_edges = false, .watch = {}});
+  for (int64_t item = 0; item < 4; ++item) {
+    const ModelOutput alone =
+        model->forward({.tokens = {tokens.slice(0, item, item + 1)},
+                        .masks = {mask.slice(0, item, item + 1)},
+                        .random = {.seed = 4, .step = 0, .layer = 0, .first_item = item},
+                        .keep_edges = false,
+                        .watch = {}});
+    EXPECT_TRUE(close(whole.logits[item], alone.logits[0])) << "item " << item;
+  }
+}
+
+TEST_P(Independence, OfPadding) {
+  const at::Tensor tokens = random_tokens(2, 12, 3), mask = length_mask({12, 9}, 12);
+  const at::Tensor longer = torch::cat({tokens, random_tokens(2, 15, 4)}, 1),
+                   longer_mask = length_mask({12, 9}, 27);
+  const auto check = [&](auto model, int64_t kept) {
+    const at::Tensor a = model
+                             ->forward({.tokens = {tokens},
+                                        .masks = {mask},
+                                        .random = {.seed = 4},
+                                        .keep_edges = false,
+                                        .watch = {}})
+                             .logits;
+    const at::Tensor b = model
+                             ->forward({.tokens = {longer},
+                                        .masks = {longer_mask},
+                                        .random = {.seed = 4},
+                                        .keep_edges = false,
+                                        .watch = {}})
+                             .logits;
+    EXPECT_TRUE(close(a, kept ? b.slice(1, 0, kept) : b)) << a << b;
+  };
+  check(tiny_model<SequenceClassifier>(GetParam().edges), 0);
+  check(tiny_model<TokenClassifier>(GetParam().edges), 12);
+}
+
+TEST_P(Independence, AnItemOfPaddingOnlyGivesNoNan) {
+  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  model->train();
+  const ModelOutput output = model->forward({.tokens = {random_tokens(2, 12, 3)},
+                                             .masks = {length_mask({0, 5}, 12)},
+                                             .random = {.seed = 4},
+                                             .keep_edges = false,
+                                             .watch = {}});
+  EXPECT_TRUE(output.logits.isfinite().all().item<bool>());
+  output.logits.sum().backward();
+  for (const auto& item : model->named_parameters()) {
+    if (!item.value().grad().defined()) continue;
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sources, Independence,
+    testing::Values(Case{"dense", {}}, Case{"full", [](int64_t) { return std::make_shared<FullEdges>(); }},
+                    Case{"window", [](int64_t) { return std::make_shared<WindowEdges>(2); }},
+                    Case{"sbm", sbm_factory()}));
+
+TEST(Padding, ChangesThePublishedPooling) {
+  ClassifierOptions options = tiny_options();
+  options.pooling = Pooling::kMeanPadded;
+  torch::manual_seed(5);
+  SequenceClassifier model(options);
+  model->eval();
+  const at::Tensor states = torch::randn({1, 4, 2});
+  const at::Tensor mask = length_mask({2}, 4);
+  EXPECT_TRUE(
+      torch::allclose(pool(states, mask, Pooling::kMeanPadded) * 2, pool(states, mask, Pooling::kMean)));
+  EXPECT_TRUE(torch::allclose(pool(states, mask, Pooling::kMean), states.slice(1, 0, 2).mean(1)));
+}
+
+}  // namespace
+}  // namespace edgewise

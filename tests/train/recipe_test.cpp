@@ -1,0 +1,226 @@
+// Recipes: defaults, overrides, the round trip through TOML, and an error with its place for everything that
+// can be wrong.
+#include <edgewise/train/recipe.h>
+
+#include <fstream>
+
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/recipe_fields.h"
+#include "train/recipe_nearest.h"
+
+namespace edgewise::train {
+namespace {
+
+using testing::HasSubstr;
+
+Recipe parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(text, "r.toml", overrides);
+}
+
+// What is wrong with a recipe.
+std::string complaint(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse(text, overrides);
+  } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << "more than one line: " << message;
+    return message;
+  }
+  return "(no error)";
+}
+
+TEST(Recipe, AnEmptyFileGivesTheDefaults) {
+  const Recipe recipe = parse("");
+  EXPECT_EQ(recipe.data.name, "repeated_tokens");
+  EXPECT_EQ(recipe.model.head_dim, 32);  // dim / heads
+  EXPECT_EQ(recipe.train.micro_batch, recipe.train.batch);
+  EXPECT_EQ(recipe.train.adam_eps, 1e-6);
+  EXPECT_EQ(recipe.attention.clusters, std::nullopt);
+}
+
+TEST(Recipe, ReadsEveryTypeOfField) {
+  const Recipe recipe = parse(R"(
+    [data]
+    name = "listops"
+    path = "data/listops"
+    fixed_length = true
+    [model]
+    dropout = 0
+    [attention]
+    kind = "window+sbm"
+    clusters = 16
+    self_loops = true
+    probe_rate = 0.02
+    law = "poisson"
+    [train]
+    batch = 128
+    micro_batch = 32
+    learning_rate = 5e-4)");
+  EXPECT_TRUE(recipe.data.fixed_length);
+  EXPECT_EQ(recipe.model.dropout, 0.0);  // a whole number is a number
+  EXPECT_EQ(recipe.attention.kind, "window+sbm");
+  EXPECT_EQ(recipe.attention.clusters, 16);
+  EXPECT_EQ(recipe.attention.self_loops, true);
+  EXPECT_EQ(recipe.attention.probe_rate, 0.02);
+  EXPECT_EQ(recipe.attention.law, "poisson");
+  EXPECT_EQ(recipe.train.micro_batch, 32);
+  EXPECT_EQ(recipe.train.learning_rate, 5e-4);
+}
+
+TEST(Recipe, OverridesBeatTheFileAndEarlierOverrides) {
+  const Recipe recipe =
+      parse("[train]\nsteps = 5\nseed = 1",
+            {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.law=\"poisson\"",
+             "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_edges=true"});
+  EXPECT_EQ(recipe.train.steps, 7);
+  EXPECT_EQ(recipe.train.seed, 1);
+  EXPECT_EQ(recipe.train.device, "cuda");
+  EXPECT_EQ(recipe.attention.law, "poisson");
+  EXPECT_EQ(recipe.train.learning_rate, 1e-5);
+  EXPECT_EQ(recipe.data.path, "2024");
+  EXPECT_TRUE(recipe.train.snapshot_edges);
+  EXPECT_EQ(parse("", {"data.path=a b=c"}).data.path, "a b=c");
+}
+
+TEST(Recipe, ToTomlLoadsBackToTheSame) {
+  Recipe recipe = parse("");
+  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+  // Every field away from its default, overrides of the preset included.
+  for (const RecipeField& field : recipe_fields()) {
+    std::visit(
+        [&](auto* slot) {
+          if constexpr (requires { slot->has_value(); }) {
+            slot->emplace();
+          }
+          auto& value = [&]() -> auto& {
+            if constexpr (requires { slot->has_value(); }) {
+              return **slot;
+            } else {
+              return *slot;
+            }
+          }
+          ();
+          using Value = std::remove_reference_t<decltype(value)>;
+          if constexpr (std::is_same_v<Value, bool>) {
+            value = !value;
+          } else if constexpr (std::is_same_v<Value, int64_t>) {
+            value += 64;
+          } else if constexpr (std::is_same_v<Value, double>) {
+            value = (value + 1.0 / 3) / 2;
+          } else {
+            value = field.rule.names.empty() ? "a \"b\\\n\xc3\xa9" : field.rule.names.back();
+          }
+        },
+        field.slot(recipe));
+  }
+  recipe.train.micro_batch = recipe.train.batch = 96;
+  recipe.model.max_length = 4096;
+  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+}
+
+TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
+  EXPECT_EQ(complaint("[train]\nsteps = 5\nlerning_rate = 1"),
+            "r.toml:3: unknown key 'train.lerning_rate'; did you mean 'train.learning_rate'?");
+  EXPECT_EQ(complaint("[train]\ndropout = 0.1"),
+            "r.toml:2: unknown key 'train.dropout'; did you mean 'model.dropout'?");
+  EXPECT_EQ(complaint("[modle]\ndim = 1"), "r.toml:2: unknown section 'modle'; did you mean 'model'?");
+  EXPECT_EQ(complaint("\n[modle]"), "r.toml:2: unknown section 'modle'; did you mean 'model'?");
+  EXPECT_THAT(complaint("steps = 5"), HasSubstr("r.toml:1: key 'steps' stands outside of a section"));
+  EXPECT_THAT(complaint("steps = 5"), HasSubstr("did you mean 'train.steps'?"));
+  EXPECT_EQ(complaint("", {"train.step=3"}),
+            "--set train.step=3: unknown key 'train.step'; did you mean 'train.steps'?");
+}
+
+TEST(Recipe, WrongTypesSayWhatWasExpected) {
+  EXPECT_EQ(complaint("[train]\n\nsteps = \"many\""),
+            "r.toml:3: expected train.steps to be an integer, at least 1; found 'many'");
+  EXPECT_EQ(complaint("[train]\nsteps = 1e3"),
+            "r.toml:2: expected train.steps to be an integer, at least 1; found 1000.0");
+  EXPECT_EQ(complaint("[model]\nnorm = 1"), "r.toml:2: expected model.norm to be true or false; found 1");
+  EXPECT_EQ(complaint("[data]\npath = 3"), "r.toml:2: expected data.path to be a string; found 3");
+  EXPECT_EQ(complaint("[model]\ndropout = [1]"),
+            "r.toml:2: expected model.dropout to be a number, in [0, 1); found an array");
+  EXPECT_EQ(complaint("[model.dim]\nx = 1"),
+            "r.toml:1: expected model.dim to be an integer, at least 1; found a table");
+  EXPECT_THAT(complaint("", {"train.steps=soon"}),
+              HasSubstr("expected train.steps to be an integer, at least 1; found"));
+}
+
+TEST(Recipe, ValuesOutOfRangeSayTheRange) {
+  EXPECT_EQ(complaint("[train]\nsteps = -1"), "r.toml:2: expected train.steps to be at least 1; found -1");
+  EXPECT_EQ(complaint("[attention]\nprobe_rate = 1.5"),
+            "r.toml:2: expected attention.probe_rate to be in [0, 1]; found 1.5");
+  EXPECT_EQ(complaint("[model]\ndropout = 1.0"),
+            "r.toml:2: expected model.dropout to be in [0, 1); found 1.0");
+  EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
+  EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
+  EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
+  EXPECT_EQ(
+      complaint("[attention]\nkind = \"sparse\""),
+      "r.toml:2: expected attention.kind to be one of dense, full, window, sbm, window+sbm; found 'sparse'");
+}
+
+TEST(Recipe, FieldsMustFitTogether) {
+  EXPECT_THAT(complaint("[train]\nbatch = 10\nmicro_batch = 4"),
+              HasSubstr("r.toml: expected train.micro_batch to divide train.batch; found 4 and 10"));
+  EXPECT_THAT(complaint("[train]\nsteps = 10\nwarmup_steps = 11"), HasSubstr("found 11 and 10"));
+  EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4"),
+              HasSubstr("model.heads to divide model.dim; found 4 and 10"));
+  EXPECT_EQ(parse("[model]\ndim = 10\nheads = 4\nhead_dim = 8").model.head_dim, 8);
+  EXPECT_THAT(complaint("[data]\nname = \"listops\""), HasSubstr("expected data.path"));
+  EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));
+}
+
+TEST(Recipe, MalformedFilesAndOverridesAreExplained) {
+  EXPECT_THAT(complaint("[train\nsteps = 1"), HasSubstr("r.toml:1:"));
+  EXPECT_THAT(complaint("[train]\nsteps = 1\nsteps = 2"), HasSubstr("r.toml:3:"));
+  EXPECT_THAT(complaint("[train]\nsteps = "), HasSubstr("expected TOML; found: "));
+  for (const std::string text : {"train.steps", "steps=3", "=", "", "x=a.b"}) {
+    EXPECT_THAT(complaint("", {text}), HasSubstr("expected section.key=value, e.g. train.steps=100")) << text;
+  }
+  EXPECT_THROW(load_recipe("/nowhere.toml"), c10::Error);
+  EXPECT_THROW(load_recipe("/"), c10::Error);
+}
+
+TEST(Recipe, HelpNamesEveryKey) {
+  const std::string help = recipe_help();
+  for (const RecipeField& field : recipe_fields()) {
+    EXPECT_THAT(help, HasSubstr("\n  " + field.key + " "));
+    EXPECT_THAT(help, HasSubstr(field.meaning));
+  }
+}
+
+// What ships must load, say what it is, and keep to the published numbers.
+TEST(Recipe, TheRecipesOfTheProjectLoad) {
+  const std::string root = EDGEWISE_SOURCE_DIR "/recipes/";
+  for (const std::string name :
+       {"demo/full", "demo/edgewise", "demo/paper", "demo/published", "demo/poisson", "repeated-tokens/full",
+        "repeated-tokens/edgewise", "repeated-tokens/paper", "repeated-tokens/paper-bernoulli",
+        "repeated-tokens/published", "repeated-tokens/poisson", "listops/dense", "listops/sbm-published",
+        "listops/sbm-edgewise", "listops/sbm-paper"}) {
+    const std::string path = root + name + ".toml";
+    const Recipe recipe = load_recipe(path);
+    EXPECT_EQ(parse(to_toml(recipe)), recipe) << name;
+    EXPECT_EQ(std::ifstream(path).get(), '#') << name;
+    EXPECT_EQ(recipe.model.head_dim, 32) << name;
+    if (name.starts_with("listops")) {
+      EXPECT_EQ(recipe.train.steps, 5000) << name;
+      EXPECT_EQ(recipe.train.batch, 128) << name;
+    } else {
+      EXPECT_EQ(recipe.data.length, name.starts_with("demo") ? 64 : 256) << name;
+    }
+  }
+}
+
+TEST(NearestName, CountsEdits) {
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("same", "same"), 0);
+  EXPECT_EQ(nearest_name("stepz", {"batch", "steps", "seed"}), "steps");
+}
+
+}  // namespace
+}  // namespace edgewise::train
