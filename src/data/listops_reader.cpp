@@ -39,29 +39,33 @@ class LineParser {
  public:
   LineParser(const std::string& path, const ListOpsReadOptions& options) : path_(path), options_(options) {}
 
-  void header(std::string_view line) {
-    check(line == kHeader, 1, "expected the header 'Source<TAB>Target'; found ", shown(line),
-          "; is this a ListOps file?");
+  void header(std::string_view line) const {
+    if (line != kHeader) {
+      fail(1, "expected the header 'Source<TAB>Target'; found ", shown(line), "; is this a ListOps file?");
+    }
   }
 
   void example(std::string_view line, ListOpsExamples& examples) {
     const size_t tab = line.find('\t');
-    check(tab != std::string_view::npos, line.size() + 1,
-          "expected an expression, a tab and a target; found no tab in ", shown(line));
+    if (tab == std::string_view::npos) {
+      fail(line.size() + 1, "expected an expression, a tab and a target; found no tab in ", shown(line));
+    }
     const std::string_view target = line.substr(tab + 1);
-    check(target.size() == 1 && target[0] >= '0' && target[0] <= '9', tab + 2,
-          "expected a target in 0..9; found ", shown(target));
+    if (target.size() != 1 || target[0] < '0' || target[0] > '9') {
+      fail(tab + 2, "expected a target in 0..9; found ", shown(target));
+    }
     tokenise(line.substr(0, tab));
 
     const ListOpsValue result = evaluate_listops(tokens_);
     if (!result.problem.empty()) {
       const auto position = static_cast<size_t>(result.position);
-      check(false, position < columns_.size() ? columns_[position] : tab + 1,
-            "expected a balanced expression; found: ", result.problem);
+      fail(position < columns_.size() ? columns_[position] : tab + 1,
+           "expected a balanced expression; found: ", result.problem);
     }
     const int64_t label = target[0] - '0';
-    check(!options_.verify || label == result.value, tab + 2, "expected the expression's value ",
-          result.value, " as target; found ", label);
+    if (options_.verify && label != result.value) {
+      fail(tab + 2, "expected the expression's value ", result.value, " as target; found ", label);
+    }
     examples.add(tokens_, label);
   }
 
@@ -79,29 +83,34 @@ class LineParser {
         ++begin;
         continue;
       }
-      const std::string_view word = source.substr(begin, source.find(' ', begin) - begin);
+      size_t end = begin + 1;  // words are so short that a loop beats find()
+      while (end < source.size() && source[end] != ' ') ++end;
+      const std::string_view word = source.substr(begin, end - begin);
       if (word == "(") {
         ++depth;
       } else if (word == ")") {
-        check(--depth >= 0, begin + 1, "expected balanced parentheses; found ')' without '('");
+        if (--depth < 0) fail(begin + 1, "expected balanced parentheses; found ')' without '('");
       } else {
         const std::optional<uint8_t> token = parse_token(word);
-        check(token.has_value(), begin + 1,
-              "expected [MIN, [MAX, [MED, [SM, ], a digit or a parenthesis; found ", shown(word));
+        if (!token) {
+          fail(begin + 1, "expected [MIN, [MAX, [MED, [SM, ], a digit or a parenthesis; found ", shown(word));
+        }
         tokens_.push_back(*token);
         columns_.push_back(begin + 1);
       }
-      begin += word.size();
+      begin = end;
     }
-    check(!tokens_.empty(), 1, "expected an expression; found none before the tab");
-    check(depth == 0, source.size() + 1, "expected balanced parentheses; found ", depth, " never closed");
-    check(static_cast<int64_t>(tokens_.size()) <= options_.max_length, 1, "expected at most ",
-          options_.max_length, " tokens; found ", tokens_.size(), "; raise max_length to read it");
+    if (tokens_.empty()) fail(1, "expected an expression; found none before the tab");
+    if (depth != 0) fail(source.size() + 1, "expected balanced parentheses; found ", depth, " never closed");
+    if (static_cast<int64_t>(tokens_.size()) > options_.max_length) {
+      fail(1, "expected at most ", options_.max_length, " tokens; found ", tokens_.size(),
+           "; raise max_length to read it");
+    }
   }
 
   template <typename... Parts>
-  void check(bool ok, size_t column, const Parts&... parts) const {
-    TORCH_CHECK_VALUE(ok, "read_listops: ", path_, ":", line_, ":", column, ": ", parts...);
+  [[noreturn]] void fail(size_t column, const Parts&... parts) const {
+    TORCH_CHECK_VALUE(false, "read_listops: ", path_, ":", line_, ":", column, ": ", parts...);
   }
 
   const std::string& path_;
