@@ -39,7 +39,7 @@ void BatchOrder::shuffle(int64_t pass) {
   std::iota(permutation_.begin(), permutation_.end(), int64_t{0});
   const uint64_t key =
       kernels::stream_key(seed_, static_cast<uint64_t>(pass), 0, 0, 0, kernels::Purpose::kShuffle);
-  kernels::RowStream stream(key, 0, 0);
+  kernels::RowStream stream(key, 0);
   for (size_t i = permutation_.size(); i > 1; --i) {
     std::swap(permutation_[i - 1], permutation_[uniform_below(stream, i)]);
   }

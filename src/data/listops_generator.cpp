@@ -51,7 +51,7 @@ Block draw_block(const ListOpsOptions& options, int64_t first) {
   for (int64_t attempt = first; attempt < first + kAttemptsPerBlock; ++attempt) {
     const uint64_t key =
         kernels::stream_key(options.seed, 0, kStreamLayer, attempt, 0, kernels::Purpose::kData);
-    kernels::RowStream stream(key, 0, 0);
+    kernels::RowStream stream(key, 0);
     tokens.clear();
     if (!draw_tree(options, stream, 1, tokens)) {
       block.too_long.push_back(attempt);

@@ -46,7 +46,7 @@ Batch RepeatedTokens::batch(Split split, std::span<const int64_t> indices) const
   for (const int64_t index : indices) {
     const uint64_t key = kernels::stream_key(options_.seed, 0, static_cast<uint32_t>(split), index, 0,
                                              kernels::Purpose::kData);
-    kernels::RowStream stream(key, 0, 0);
+    kernels::RowStream stream(key, 0);
     std::fill(count.begin(), count.end(), 0);
     for (int64_t i = 0; i < length; ++i) {
       token[i] = 1 + static_cast<int64_t>(uniform_below(stream, static_cast<uint64_t>(length)));

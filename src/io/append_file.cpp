@@ -1,3 +1,4 @@
+// A log file: whole records or nothing.
 #include <edgewise/io/append_file.h>
 
 #include <fcntl.h>

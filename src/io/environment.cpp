@@ -1,3 +1,4 @@
+// Environment: asks the CPU, /proc, torch and the CUDA driver.
 #include <edgewise/io/environment.h>
 
 #include <dlfcn.h>

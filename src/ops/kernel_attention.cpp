@@ -7,6 +7,7 @@
 #include "kernels/cpu/sparse_product.h"
 #include "ops/attention_impl.h"
 #include "ops/kernel_views.h"
+#include "ops/reference.h"
 
 namespace edgewise::ops {
 namespace {
@@ -146,51 +147,21 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
 }
 
 at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
-  if (!dense.is_cpu()) {
-    const EdgeShape& shape = edges.shape();
-    const at::Tensor rows = edges.edge_rows();
-    const at::Tensor keys =
-        rows.div(std::max<int64_t>(shape.queries, 1), "floor") * shape.keys + edges.col_indices();
-    const at::Tensor gathered =
-        dense.reshape({-1, dense.size(3)}).index_select(0, keys) * values.unsqueeze(1);
-    return at::zeros({shape.rows(), dense.size(3)}, gathered.options())
-        .index_add(0, rows, gathered)
-        .view({shape.batch, shape.heads, shape.queries, dense.size(3)})
-        .to(dense.scalar_type());
-  }
+  if (!dense.is_cpu()) return reference::multiply_rows(edges, values, dense);
   return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
     return sparse_times_dense<decltype(tag)>(Side::kRows, edges, values, dense, 1);
   });
 }
 
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
-  if (!dense.is_cpu()) {
-    const EdgeShape& shape = edges.shape();
-    const at::Tensor rows = edges.edge_rows();
-    const at::Tensor keys =
-        rows.div(std::max<int64_t>(shape.queries, 1), "floor") * shape.keys + edges.col_indices();
-    const at::Tensor gathered =
-        dense.reshape({-1, dense.size(3)}).index_select(0, rows) * values.unsqueeze(1);
-    return at::zeros({shape.columns(), dense.size(3)}, gathered.options())
-        .index_add(0, keys, gathered)
-        .view({shape.batch, shape.heads, shape.keys, dense.size(3)})
-        .to(dense.scalar_type());
-  }
+  if (!dense.is_cpu()) return reference::multiply_columns(edges, values, dense);
   return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
     return sparse_times_dense<decltype(tag)>(Side::kColumns, edges, values, dense, 1);
   });
 }
 
 at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right) {
-  const EdgeShape& shape = edges.shape();
-  if (!left.is_cpu()) {
-    const at::Tensor rows = edges.edge_rows();
-    const at::Tensor keys =
-        rows.div(std::max<int64_t>(shape.queries, 1), "floor") * shape.keys + edges.col_indices();
-    return (left.reshape({-1, left.size(3)}).index_select(0, rows) *
-            right.reshape({-1, right.size(3)}).index_select(0, keys))
-        .sum(1);
-  }
+  if (!left.is_cpu()) return reference::edge_dot(edges, left, right);
   const at::Tensor left_rows = with_contiguous_rows(left), right_rows = with_contiguous_rows(right);
   return dispatch_kernel_type(left.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -202,7 +173,8 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
     params.left = head_view<T>(left_rows);
     params.right = head_view<T>(right_rows);
     params.out = out.mutable_data_ptr<Accumulator<T>>();
-    for_rows(shape.rows(), [&](int64_t begin, int64_t end) { kernels::cpu::edge_dot(params, begin, end); });
+    for_rows(edges.shape().rows(),
+             [&](int64_t begin, int64_t end) { kernels::cpu::edge_dot(params, begin, end); });
     return out;
   });
 }

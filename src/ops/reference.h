@@ -23,6 +23,11 @@ AttentionForward dense_forward(const AttentionInputs& in);
 AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForward& forward,
                                  const at::Tensor& grad_output, const CreditRequest& credit);
 
+// The products of attention_impl.h.
+at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense);
+at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense);
+at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right);
+
 // The random words of all pairs of a head, as the kernels draw them: [B, H, L, S] int64 in [0, 2^32).
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
 

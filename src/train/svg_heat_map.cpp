@@ -1,3 +1,4 @@
+// Heat maps: averaging down, colours, and cells merged into few paths.
 #include "train/svg_heat_map.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Scales, round tick values and their labels, thinning of long series.
 #include "train/svg_scale.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SVG text elements, escaped and with numbers that no locale changes.
 #include "train/svg_text.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // ListOpsDataset: padding, both length modes, and the baselines on a set small enough to count by hand.
 #include <edgewise/data/listops_dataset.h>
 
-#include <ATen/Functions.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <edgewise/data/listops_file.h>

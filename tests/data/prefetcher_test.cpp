@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <ATen/Functions.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "data/expect_error.h"

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include <ATen/Functions.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "data/expect_error.h"

@@ -1,3 +1,4 @@
+// What the environment report must hold on any machine.
 #include <edgewise/io/environment.h>
 
 #include <gmock/gmock.h>

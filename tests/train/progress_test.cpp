@@ -45,14 +45,14 @@ TEST(Progress, Rates) {
 
 TEST(Progress, PlainLine) {
   EXPECT_EQ(format_progress_line(example()),
-            "train 1200/5000 (24%), 35.2 step/s, 1:47 left, loss=1.234, density=0.21");
+            "train 1200/5000 (24%), 35.2 step/s, 1:48 left, loss=1.234, density=0.21");
   EXPECT_EQ(format_progress_line({.label = "read", .done = 7, .unit = "file"}), "read 7 file, 0:00");
 }
 
 TEST(Progress, BarAsText) {
   EXPECT_EQ(
       format_progress_bar(example(), {.width = 100}),
-      "train  1200/5000 24% [=====>                      ]  1:47 left  35.2 step/s  loss=1.234 density=0.21");
+      "train  1200/5000 24% [=====>                      ]  1:48 left  35.2 step/s  loss=1.234 density=0.21");
   ProgressView done = example();
   done.done = 5000;
   EXPECT_THAT(format_progress_bar(done, {.width = 100}), HasSubstr("[====="));
