@@ -51,11 +51,11 @@ int measure_one(const Arguments& a) {
   Measured result;
   SampleOptions sampling;
   EdgeCredit credit;
-  credit.probe_rate = std::min(0.02, 64.0 / static_cast<double>(n));
+  credit.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
   const auto sample = [&] {
     ++sampling.random.step;
     EdgeSet edges = sample_sbm_edges(membership, side, sampling);
-    credit.probes = sample_probe_edges(edges, credit.probe_rate, sampling);
+    credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
     return edges;
   };
   EdgeSet edges = sample();

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 
 #include "command.h"
 #include "datasets.h"
@@ -24,7 +25,7 @@ struct Run {
   std::string name;
   train::Recipe recipe;
   train::Series loss, density, accuracy;
-  double test_accuracy = -1, test_loss = -1, test_density = -1, seconds = 0;
+  double test_accuracy = -1, test_loss = -1, test_density = -1;
   int64_t steps = 0;
 };
 
@@ -33,11 +34,14 @@ double number(const train::MetricRecord& record, const char* name) {
   if (!value) return -1;
   if (const auto* real = std::get_if<double>(value)) return *real;
   if (const auto* whole = std::get_if<int64_t>(value)) return static_cast<double>(*whole);
+  if (const auto* list = std::get_if<std::vector<double>>(value); list && !list->empty())
+    return std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size());
   return -1;
 }
 
 Run read_run(const std::string& folder) {
-  const std::filesystem::path path(folder);
+  std::filesystem::path path(folder);
+  if (!path.has_filename()) path = path.parent_path();  // a trailing slash
   TORCH_CHECK_VALUE(std::filesystem::exists(path / "metrics.jsonl"), "compare: ", folder,
                     " is not a run folder (it has no metrics.jsonl)");
   Run run;
@@ -55,7 +59,7 @@ Run read_run(const std::string& folder) {
       run.loss.x.push_back(step);
       run.loss.y.push_back(number(record, "task_loss"));
       run.density.x.push_back(step);
-      run.density.y.push_back(number(record, "density_mean"));
+      run.density.y.push_back(number(record, "density"));
       run.steps = static_cast<int64_t>(step);
     } else if (what == "eval") {
       run.accuracy.x.push_back(step);
@@ -63,9 +67,8 @@ Run read_run(const std::string& folder) {
     } else if (what == "test") {
       run.test_accuracy = number(record, "accuracy");
       run.test_loss = number(record, "loss");
-      run.test_density = number(record, "density_mean");
+      run.test_density = number(record, "density");
     }
-    run.seconds = std::max(run.seconds, number(record, "time_seconds"));
   }
   return run;
 }
@@ -101,9 +104,10 @@ int run(const CompareArguments& arguments) {
       loss.series.push_back(r.loss);
       density.series.push_back(r.density);
       accuracy.series.push_back(r.accuracy);
-      poisson = poisson || r.recipe.attention.law == "poisson" ||
-                (r.recipe.attention.preset == "paper" && r.recipe.attention.kind == "sbm" &&
-                 !r.recipe.attention.law);
+      const auto& attention = r.recipe.attention;
+      if (attention.kind.find("sbm") != std::string::npos)
+        poisson = poisson ||
+                  attention.law.value_or(attention.preset == "paper" ? "poisson" : "bernoulli") == "poisson";
     }
     if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e: ceiling of the Poisson law"});
     for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});

@@ -1,8 +1,10 @@
 // edgewise eval: a trained run on a split.
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
+#include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
 
 #include <filesystem>
@@ -28,6 +30,7 @@ int run(const EvalArguments& arguments) {
   TORCH_CHECK_VALUE(std::filesystem::exists(folder / "config.toml"), "eval: ", folder.string(),
                     " is not a run folder (it has no config.toml); edgewise train makes one");
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string(), arguments.overrides);
+  if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const data::Split split = data::parse_split(arguments.split);
   const auto dataset = open_dataset(recipe);
   const ClassifierPtr model = train::build_model(recipe, *dataset);
@@ -44,11 +47,12 @@ int run(const EvalArguments& arguments) {
   options.device = at::Device(recipe.train.device);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.json) {
-    std::cout << "{\"run\": \"" << folder.string() << "\", \"split\": \"" << arguments.split
-              << "\", \"step\": " << info.step << ", \"loss\": " << result.loss
-              << ", \"accuracy\": " << result.accuracy
-              << ", \"density\": " << result.density.mean().item<double>()
-              << ", \"examples\": " << result.examples << "}\n";
+    const train::MetricRecord record = {
+        {"run", folder.string()},      {"split", arguments.split},
+        {"step", info.step},           {"loss", result.loss},
+        {"accuracy", result.accuracy}, {"density", result.density.mean().item<double>()},
+        {"examples", result.examples}};
+    std::cout << train::to_json_line(record) << "\n";
     return 0;
   }
   Table table({"quantity", "value"});

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <edgewise/version.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -14,6 +15,7 @@ namespace {
 // The message without libtorch's backtrace, on one line.
 int report(std::string message) {
   while (!message.empty() && message.back() == '\n') message.pop_back();
+  std::replace(message.begin(), message.end(), '\n', ' ');
   std::cerr << "edgewise: " << message << "\n";
   return 1;
 }

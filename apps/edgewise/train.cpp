@@ -67,7 +67,10 @@ int run(const TrainArguments& arguments) {
   const train::RunSummary summary = trainer.run();
   if (summary.interrupted) {
     std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train "
-              << arguments.recipe << " --run " << options.run_folder.string() << " --resume\n";
+              << arguments.recipe << " --run " << options.run_folder.string() << " --resume";
+    for (const std::string& override_text : arguments.overrides)
+      std::cerr << " --set '" << override_text << "'";
+    std::cerr << "\n";
     return summary.exit_code();
   }
   std::cout << options.run_folder.string() << ": test accuracy " << percent(summary.test->accuracy)

@@ -6,8 +6,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cumsum.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <torch/nn/init.h>
 
 #include <cmath>
@@ -62,6 +64,21 @@ double possible_pairs(const EdgeRequest& request, bool count_padding) {
   return counts.sum().item<double>();
 }
 
+// Rate of each item: the share asked for, or less where that would pass the budget per query.
+std::vector<double> probe_rates(const SbmEdgesOptions& options, const EdgeRequest& request) {
+  const EdgeShape shape = request.shape();
+  std::vector<double> rates(static_cast<size_t>(shape.batch), options.probe_rate);
+  if (options.probes_per_row == 0) return rates;
+  const at::Tensor keys = request.key_mask ? request.key_mask->sum(1, false, at::kLong).cpu()
+                                           : at::full({shape.batch}, shape.keys, at::kLong);
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const double valid = static_cast<double>(std::max<int64_t>(keys.const_data_ptr<int64_t>()[b], 1));
+    rates[static_cast<size_t>(b)] =
+        std::min(options.probe_rate, static_cast<double>(options.probes_per_row) / valid);
+  }
+  return rates;
+}
+
 }  // namespace
 
 SbmPreset parse_sbm_preset(std::string_view name) {
@@ -100,8 +117,10 @@ std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& o) {
   return stream << "heads=" << o.num_heads << ", head_dim=" << o.head_dim << ", clusters=" << o.clusters
                 << ", mlp=" << (o.shared_mlp ? "shared" : "per head") << ", law=" << to_string(o.law)
                 << ", exploration=" << o.exploration << (o.exploration_in_eval ? " (also in eval)" : "")
-                << ", estimator=" << to_string(o.estimator) << ", probe_rate=" << o.probe_rate
-                << ", density_penalty=" << to_string(o.density_penalty)
+                << ", estimator=" << to_string(o.estimator) << " (" << to_string(o.present_form) << ")"
+                << ", gradient_clip=" << o.gradient_clip << ", probe_rate=" << o.probe_rate << " (at most "
+                << o.probes_per_row << " a row), density_penalty=" << to_string(o.density_penalty)
+                << ", sampler=" << to_string(o.sampler) << (o.count_padding ? ", padding counted" : "")
                 << (o.self_loops ? ", self_loops" : "");
 }
 
@@ -179,6 +198,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   credit.query_membership = query_membership;
   credit.key_side = side;
   credit.law = options.law;
+  credit.exploration = sampling.exploration;
   credit.estimator = options.estimator;
   credit.present_form = options.present_form;
   credit.gradient_clip = options.gradient_clip;
@@ -199,14 +219,11 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
 
   if (options.estimator == Estimator::kCounterfactual && options.probe_rate > 0 && is_training() &&
       at::GradMode::is_enabled()) {
-    double rate = options.probe_rate;
-    if (options.probes_per_row > 0 && shape.keys > 0)
-      rate = std::min(rate, static_cast<double>(options.probes_per_row) / static_cast<double>(shape.keys));
     SampleOptions probing = sampling;
     probing.key_mask = request.key_mask;
     probing.query_mask = request.query_mask();
-    credit.probes = sample_probe_edges(choice.edges, rate, probing);
-    credit.probe_rate = rate;
+    credit.probe_rates = probe_rates(options, request);
+    credit.probes = sample_probe_edges(choice.edges, credit.probe_rates, probing);
   }
   choice.credit = std::move(credit);
   if (!options.self_loops) return choice;

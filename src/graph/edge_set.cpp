@@ -92,7 +92,7 @@ EdgeSet EdgeSet::from_mask(const at::Tensor& mask) {
   const at::Tensor rows = mask.reshape({shape.rows(), shape.keys});
   EdgeSet edges = from_trusted_csr(shape, offsets_from_degrees(rows.sum(1, false, at::kLong)),
                                    rows.nonzero().select(1, 1).to(at::kInt));
-  edges.layouts_->mask = mask.contiguous();
+  edges.layouts_->mask = mask.clone(at::MemoryFormat::Contiguous);  // the caller may change its own
   return edges;
 }
 

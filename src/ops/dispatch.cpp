@@ -57,7 +57,7 @@ Backend resolve(Backend backend, const AttentionInputs& in) {
   if (in.query.is_cpu()) return Backend::kKernel;
   const double pairs = static_cast<double>(in.edges.shape().pairs());
   const double edges = static_cast<double>(in.edges.edge_count());
-  return pairs < 4e9 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
+  return pairs < 0x1.0p32 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
 }
 
 }  // namespace

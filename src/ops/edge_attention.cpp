@@ -2,6 +2,8 @@
 #include <edgewise/ops/functional.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -21,7 +23,8 @@ using ops::CreditRequest;
 // dP/dp of the law at the given edges. The straight-through estimators pass it by (they treat the draw as the
 // identity); the counterfactual one is a derivative of the expectation and needs it.
 at::Tensor law_slope(const EdgeCredit& credit, const EdgeSet& edges) {
-  const at::Tensor p = ops::edge_dot(edges, credit.query_membership.detach(), credit.key_side.detach());
+  const at::Tensor p =
+      ops::edge_dot(edges, credit.query_membership.detach(), credit.key_side.detach()) + credit.exploration;
   return at::where(p < 1, (-p).exp(), at::zeros_like(p));
 }
 
@@ -66,7 +69,10 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   };
   if (credit.discarded && penalised) add(*credit.discarded, clipped(density_part(*credit.discarded)));
   if (backward.probe_credit.defined()) {
-    at::Tensor probe_values = backward.probe_credit / credit.probe_rate;
+    const at::Tensor items =
+        credit.probes->edge_rows().div(std::max<int64_t>(shape.heads * shape.queries, 1), "floor");
+    const at::Tensor rates = at::tensor(credit.probe_rates, at::kDouble).to(items.device(), value_type);
+    at::Tensor probe_values = backward.probe_credit / rates.index_select(0, items);
     if (slope) probe_values = probe_values * law_slope(credit, *credit.probes).to(value_type);
     add(*credit.probes, probe_values);
   }
@@ -79,6 +85,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                                 const at::Tensor& value, const at::Tensor& query_membership,
                                                 const at::Tensor& key_side,
                                                 const c10::intrusive_ptr<Call>& call) {
+    context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
     const AttentionForward result = ops::run_forward(call->inputs, call->backend);
     call->lse = result.lse;
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
@@ -130,10 +137,15 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
   if (options.dropout_p > 0)
     call->inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
   call->backend = options.backend;
-  at::Tensor query_membership, key_side;
+  // Without a learner, empty tensors stand for its inputs: autograd wants defined ones.
+  at::Tensor query_membership = at::empty({0}), key_side = query_membership;
   if (credit) {
     TORCH_CHECK_VALUE(!options.is_causal,
                       "edge_attention: with a learner, ask it for causal edges instead of is_causal");
+    TORCH_CHECK_VALUE(
+        !credit->probes || static_cast<int64_t>(credit->probe_rates.size()) == edges.shape().batch,
+        "edge_attention: expected one probe rate per item (", edges.shape().batch, "); got ",
+        credit->probe_rates.size());
     call->credit = *credit;
     query_membership = credit->query_membership;
     key_side = credit->key_side;

@@ -30,5 +30,7 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
 
 // The random words of all pairs of a head, as the kernels draw them: [B, H, L, S] int64 in [0, 2^32).
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
+// The same for the given edges only: [E].
+at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges);
 
 }  // namespace edgewise::ops::reference

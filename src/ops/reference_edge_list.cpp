@@ -40,11 +40,10 @@ at::Tensor max_by(const at::Tensor& index, const at::Tensor& values, int64_t siz
 }
 
 // Dropout factor of every edge: 0 or 1 / (1 - p).
-at::Tensor dropout_factors(const AttentionInputs& in, const EdgePlaces& places) {
-  const at::Tensor words = pair_words(in.head_keys, in.edges.shape(), in.query.device()).reshape(-1);
-  const at::Tensor mine = words.index_select(0, places.rows * in.edges.shape().keys + in.edges.col_indices());
+at::Tensor dropout_factors(const AttentionInputs& in) {
+  const at::Tensor words = edge_words(in.head_keys, in.edges);
   const double kept = in.dropout_p < 1 ? 1 / (1 - in.dropout_p) : 0;
-  return (mine.to(at::kDouble) >= in.dropout_p * 4294967296.0).to(in.accumulator()) * kept;
+  return (words.to(at::kDouble) >= in.dropout_p * 4294967296.0).to(in.accumulator()) * kept;
 }
 
 at::Tensor scores_of(const AttentionInputs& in, const EdgePlaces& places) {
@@ -87,7 +86,7 @@ AttentionForward edge_list_forward(const AttentionInputs& in) {
   const at::Tensor unnormalised = (scores - top.index_select(0, places.rows)).exp();
   const at::Tensor total = sum_by(places.rows, unnormalised, shape.rows());
   at::Tensor weights = unnormalised / total.index_select(0, places.rows);
-  if (in.dropout_p > 0) weights = weights * dropout_factors(in, places);
+  if (in.dropout_p > 0) weights = weights * dropout_factors(in);
   const at::Tensor values = flat_rows(in.value, in.accumulator()).index_select(0, places.keys);
   const at::Tensor output = sum_by(places.rows, weights.unsqueeze(1) * values, shape.rows());
   return {output.view({shape.batch, shape.heads, shape.queries, in.value.size(3)}).to(in.query.scalar_type()),
@@ -108,7 +107,7 @@ AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionF
   at::Tensor u = (grad_rows * flat_rows(in.value, dtype).index_select(0, places.keys)).sum(1);
   at::Tensor dropped = weights;
   if (in.dropout_p > 0) {
-    const at::Tensor factors = dropout_factors(in, places);
+    const at::Tensor factors = dropout_factors(in);
     u = u * factors;
     dropped = weights * factors;
   }

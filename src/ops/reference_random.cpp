@@ -21,16 +21,11 @@ at::Tensor low_half(const at::Tensor& product) {
   return product.bitwise_and(kLow);
 }
 
-}  // namespace
-
-at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
-  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
-  const int64_t blocks = (shape.keys + 3) / 4;
-  const at::Tensor keys = head_keys.to(device).view({-1, 1, 1});
-  at::Tensor key0 = low_half(keys), key1 = high_half(keys);
-  std::array<at::Tensor, 4> counter = {
-      at::arange(shape.queries, options).view({1, -1, 1}), at::arange(blocks, options).view({1, 1, -1}),
-      at::zeros({1, 1, 1}, options), at::zeros({1, 1, 1}, options) + int64_t{kernels::kBlockLane}};
+// The four words of block_words(key, row, block), for int64 tensors that broadcast.
+std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block) {
+  const at::Tensor zero = at::zeros({1}, key.options());
+  at::Tensor key0 = low_half(key), key1 = high_half(key);
+  std::array<at::Tensor, 4> counter = {row, block, zero, zero + int64_t{kernels::kBlockLane}};
   for (int round = 0; round < 10; ++round) {
     const at::Tensor product0 = counter[0] * int64_t{0xD2511F53};
     const at::Tensor product1 = counter[2] * int64_t{0xCD9E8D57};
@@ -39,11 +34,32 @@ at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::D
     key0 = low_half(key0 + int64_t{0x9E3779B9});
     key1 = low_half(key1 + int64_t{0xBB67AE85});
   }
+  return counter;
+}
+
+}  // namespace
+
+at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const int64_t blocks = (shape.keys + 3) / 4;
+  const auto words =
+      block_words(head_keys.to(device).view({-1, 1, 1}), at::arange(shape.queries, options).view({1, -1, 1}),
+                  at::arange(blocks, options).view({1, 1, -1}));
   const std::vector<int64_t> size = {shape.batch * shape.heads, shape.queries, blocks};
-  const at::Tensor words = at::stack(
-      {counter[0].expand(size), counter[1].expand(size), counter[2].expand(size), counter[3].expand(size)},
-      3);
-  return words.view({shape.batch, shape.heads, shape.queries, blocks * 4}).narrow(3, 0, shape.keys);
+  return at::stack(
+             {words[0].expand(size), words[1].expand(size), words[2].expand(size), words[3].expand(size)}, 3)
+      .view({shape.batch, shape.heads, shape.queries, blocks * 4})
+      .narrow(3, 0, shape.keys);
+}
+
+at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges) {
+  const int64_t queries = std::max<int64_t>(edges.shape().queries, 1);
+  const at::Tensor rows = edges.edge_rows(), columns = edges.col_indices().to(at::kLong);
+  const at::Tensor keys = head_keys.to(edges.device()).index_select(0, rows.div(queries, "floor"));
+  const auto words = block_words(keys, rows.remainder(queries), columns.div(4, "floor"));
+  return at::stack({words[0], words[1], words[2], words[3]}, 1)
+      .gather(1, columns.remainder(4).unsqueeze(1))
+      .squeeze(1);
 }
 
 }  // namespace edgewise::ops::reference

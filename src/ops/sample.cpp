@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <numeric>
@@ -98,7 +99,11 @@ struct HeadPlan {
     result.keys = shape.keys;
     result.valid_keys = valid_keys[static_cast<size_t>(item)].data();
     result.valid_key_count = static_cast<int64_t>(valid_keys[static_cast<size_t>(item)].size());
-    if (query_mask.defined()) result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
+    result.valid_query_count = shape.queries;
+    if (query_mask.defined()) {
+      result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
+      result.valid_query_count = std::count(result.query_mask, result.query_mask + shape.queries, true);
+    }
     result.is_causal = options.is_causal;
     result.law =
         options.law == EdgeLaw::kBernoulli ? kernels::cpu::Law::kBernoulli : kernels::cpu::Law::kPoisson;
@@ -155,7 +160,7 @@ class RowCollector {
   std::vector<SampledRows> chunks_;
 };
 
-// Sum over pairs of p for one head, without its exploration edges: (1^T Q^) (T^T 1).
+// Sum over valid pairs of p for one head: (1^T Q^) (T^T 1), and its exploration edges.
 double expected_edges(const SampleHead& head) {
   std::vector<double> query_sum(static_cast<size_t>(head.clusters)),
       key_sum(static_cast<size_t>(head.clusters));
@@ -167,8 +172,8 @@ double expected_edges(const SampleHead& head) {
     for (int64_t c = 0; c < head.clusters; ++c)
       key_sum[static_cast<size_t>(c)] += head.key_side[head.valid_keys[n] * head.clusters + c];
   const double learned = std::inner_product(query_sum.begin(), query_sum.end(), key_sum.begin(), 0.0);
-  return learned +
-         head.exploration * static_cast<double>(head.queries) * static_cast<double>(head.valid_key_count);
+  return learned + head.exploration * static_cast<double>(head.valid_query_count) *
+                       static_cast<double>(head.valid_key_count);
 }
 
 bool takes_fastrg(Sampler sampler, const SampleHead& head) {
@@ -281,19 +286,26 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
                             : sampled;
 }
 
-EdgeSet sample_probe_edges(const EdgeSet& edges, double rate, const SampleOptions& options) {
-  TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected a rate in [0, 1]; got ", rate);
+EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
+                           const SampleOptions& options) {
   const EdgeShape& shape = edges.shape();
+  TORCH_CHECK_VALUE(static_cast<int64_t>(rates.size()) == shape.batch,
+                    "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());
+  for (const double rate : rates)
+    TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected rates in [0, 1]; got ", rate);
   if (!edges.device().is_cpu()) {
     const at::Tensor words = ops::reference::pair_words(
         ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());
-    return EdgeSet::from_mask((words.to(at::kDouble) < rate * 4294967296.0)
+    const at::Tensor limits =
+        at::tensor(rates, at::kDouble).to(edges.device()).view({-1, 1, 1, 1}) * 4294967296.0;
+    return EdgeSet::from_mask((words.to(at::kDouble) < limits)
                                   .logical_and(allowed_pairs(shape, options, edges.device()))
                                   .logical_and(edges.to_mask().logical_not()));
   }
   const HeadPlan plan(shape, options, kernels::Purpose::kProbes);
   RowCollector rows(shape);
   rows.draw(0, shape.batch * shape.heads, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
+    const double rate = rates[static_cast<size_t>(index / shape.heads)];
     kernels::cpu::sample_uniform(plan.head(shape, options, index), rate, begin, end, out);
   });
   return rows.join().minus(edges);

@@ -145,9 +145,12 @@ void resolve(Recipe& recipe, const std::string& name) {
   if (model.head_dim == 0) {
     TORCH_CHECK_VALUE(model.dim % model.heads == 0, name,
                       ": expected model.heads to divide model.dim; found ", model.heads, " and ", model.dim,
-                      "; change one of them or set model.head_dim");
+                      "; change one of them");
     model.head_dim = model.dim / model.heads;
   }
+  TORCH_CHECK_VALUE(model.head_dim * model.heads == model.dim, name,
+                    ": expected model.heads * model.head_dim = model.dim; found ", model.heads, " * ",
+                    model.head_dim, " and ", model.dim);
   if (train.micro_batch == 0) train.micro_batch = train.batch;
   TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
                     ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",

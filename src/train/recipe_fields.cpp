@@ -91,6 +91,7 @@ std::vector<RecipeField> make_fields() {
       field(attention, &A::gradient_clip, "attention.gradient_clip", "cuts the gradient of a probability; 0 = no cut",
             at_least(0)),
       field(attention, &A::probe_rate, "attention.probe_rate", "counterfactual: share of absent edges probed", share()),
+      field(attention, &A::probes_per_row, "attention.probes_per_row", "counterfactual: at most so many probes per query on average; 0 = no limit", at_least(0)),
       field(attention, &A::density_penalty, "attention.density_penalty", "expected density, or the sampled one",
             one_of({"exact", "sampled"})),
       field(attention, &A::self_loops, "attention.self_loops", "every token attends to itself"),

@@ -208,7 +208,7 @@ TEST(SbmEdges, ExpectedLossGradientReachesEveryParameterExactly) {
     credit.key_side = edges->key_side(edges->membership(ask.key));
     credit.present_form = PresentForm::kLeaveOneOut;
     credit.probes = EdgeSet::from_mask(~mask_of(n));
-    credit.probe_rate = 1;
+    credit.probe_rates = {1};
     const double chance = at::where(mask_of(n), chance_p, 1 - chance_p).prod().item<double>();
     const auto out =
         functional::edge_attention(ask.query, ask.key, value, EdgeSet::from_mask(mask_of(n)), credit);
@@ -233,7 +233,7 @@ TEST(SbmEdges, ProbesOnlyInTrainingAndWithinTheirBudget) {
   SbmEdges edges(options);
   const EdgeChoice choice = edges->choose(request(1, 1, 120, 8));
   ASSERT_TRUE(choice.credit->probes);
-  EXPECT_DOUBLE_EQ(choice.credit->probe_rate, 3.0 / 120);
+  EXPECT_EQ(choice.credit->probe_rates, std::vector<double>{3.0 / 120});
   EXPECT_NEAR(static_cast<double>(choice.credit->probes->edge_count()), 0.75 * 3 * 120, 80);
   EXPECT_EQ((choice.credit->probes->to_mask() & choice.edges.to_mask()).sum().item<int64_t>(), 0);
   edges->eval();

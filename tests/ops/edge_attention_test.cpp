@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Implementation{"dense_f32", Backend::kDense, at::kFloat, 1e-5},
                       Implementation{"dense_f64", Backend::kDense, at::kDouble, 1e-12},
                       Implementation{"dense_bf16", Backend::kDense, at::kBFloat16, 3e-2}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& given) { return std::string(given.param.name); });
 
 struct Case {
   EdgeShape shape;

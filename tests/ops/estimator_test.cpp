@@ -73,10 +73,10 @@ at::Tensor true_gradient(const Head& head, const at::Tensor& probability) {
 class Estimators : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(All, Estimators,
                          ::testing::Values(Backend::kKernel, Backend::kReference, Backend::kDense),
-                         [](const auto& info) {
-                           return std::string(info.param == Backend::kKernel      ? "kernel"
-                                              : info.param == Backend::kReference ? "edge_list"
-                                                                                  : "dense");
+                         [](const auto& given) {
+                           return std::string(given.param == Backend::kKernel      ? "kernel"
+                                              : given.param == Backend::kReference ? "edge_list"
+                                                                                   : "dense");
                          });
 
 TEST_P(Estimators, MatchTheirFormulas) {
@@ -118,7 +118,7 @@ TEST_P(Estimators, LeaveOneOutWithProbesIsExactForEveryMask) {
       EdgeCredit rule;
       rule.present_form = PresentForm::kLeaveOneOut;
       rule.probes = EdgeSet::from_mask(~mask);
-      rule.probe_rate = 1;
+      rule.probe_rates = {1};
       const at::Tensor credit = head.credit(mask, rule, GetParam(), head.probability);
       for (int64_t e = 0; e < 6; ++e) {
         const double with = head.loss(mask_number(n | int64_t{1} << e, 2, 3));
@@ -143,7 +143,7 @@ TEST_P(Estimators, LeaveOneOutIsUnbiasedByEnumeration) {
       rule.law = law;
       rule.present_form = PresentForm::kLeaveOneOut;
       rule.probes = EdgeSet::from_mask(~mask);
-      rule.probe_rate = 1;
+      rule.probe_rates = {1};
       mean += mask_probability(mask, probability) * head.credit(mask, rule, GetParam(), p);
     }
     EXPECT_TRUE(at::allclose(mean, true_gradient(head, probability) * slope, 1e-9, 1e-10));
@@ -156,7 +156,7 @@ TEST_P(Estimators, MeanOverProbeDrawsIsTheDenseOracle) {
   const EdgeSet edges = EdgeSet::from_mask(mask);
   EdgeCredit rule;
   rule.probes = EdgeSet::from_mask(~mask);
-  rule.probe_rate = 1;
+  rule.probe_rates = {1};
   const at::Tensor oracle = head.credit(mask, rule, GetParam(), head.probability);
   // A probe enters with probability r and weight 1 / r: standard error |oracle| sqrt((1 - r) / (r draws)).
   // Bound: 5 of those.
@@ -166,8 +166,8 @@ TEST_P(Estimators, MeanOverProbeDrawsIsTheDenseOracle) {
   for (int64_t draw = 0; draw < draws; ++draw) {
     SampleOptions sampling;
     sampling.random.step = static_cast<uint64_t>(draw);
-    rule.probes = sample_probe_edges(edges, rate, sampling);
-    rule.probe_rate = rate;
+    rule.probes = sample_probe_edges(edges, {rate}, sampling);
+    rule.probe_rates = {rate};
     mean += head.credit(mask, rule, GetParam(), head.probability) / static_cast<double>(draws);
   }
   const at::Tensor error =

@@ -76,9 +76,9 @@ INSTANTIATE_TEST_SUITE_P(All, SampleLaw,
                          ::testing::Combine(::testing::Values(EdgeLaw::kBernoulli, EdgeLaw::kPoisson),
                                             ::testing::Values(Sampler::kDirect, Sampler::kFastRg,
                                                               Sampler::kAuto)),
-                         [](const auto& info) {
-                           return std::string(to_string(std::get<0>(info.param))) + "_" +
-                                  std::string(to_string(std::get<1>(info.param)));
+                         [](const auto& given) {
+                           return std::string(to_string(std::get<0>(given.param))) + "_" +
+                                  std::string(to_string(std::get<1>(given.param)));
                          });
 
 TEST_P(SampleLaw, Holds) {

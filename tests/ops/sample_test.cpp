@@ -31,7 +31,7 @@ class Samplers : public ::testing::TestWithParam<Sampler> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, Samplers, ::testing::Values(Sampler::kDirect, Sampler::kFastRg, Sampler::kAuto),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+                         [](const auto& given) { return std::string(to_string(given.param)); });
 
 TEST_P(Samplers, SameSeedSameEdgesForAnyThreadCount) {
   const Inputs in;
@@ -79,6 +79,17 @@ TEST_P(Samplers, PaddingChangesNothingForTheRest) {
       sample_sbm_edges(padded(in.query), padded(in.key), masked);  // NaN in padding is never read
   EXPECT_TRUE(at::equal(edges.to_mask().narrow(2, 0, 150).narrow(3, 0, 130), plain));
   EXPECT_EQ(edges.edge_count(), plain.sum().item<int64_t>());
+}
+
+TEST_P(Samplers, TheChoiceOfSamplerIgnoresPadding) {
+  // Dense enough that direct wins for these queries, with so much padding that counting it would tip the
+  // choice.
+  const at::Tensor query = at::full({1, 1, 300, 32}, 0.5f), key = at::full({1, 1, 300, 32}, 0.5f / 32);
+  const at::Tensor plain = sample_sbm_edges(query, key, options()).to_mask();
+  SampleOptions masked = options();
+  masked.query_mask = (torch::arange(3000) < 300).unsqueeze(0);
+  const at::Tensor padded = at::cat({query, at::zeros({1, 1, 2700, 32})}, 2);
+  EXPECT_TRUE(at::equal(sample_sbm_edges(padded, key, masked).to_mask().narrow(2, 0, 300), plain));
 }
 
 TEST_P(Samplers, MasksCausalityAndSelfLoops) {
@@ -147,13 +158,13 @@ TEST(Probes, AreUniformOverAbsentPairs) {
   SampleOptions o;
   o.key_mask = (torch::arange(20) < 17).unsqueeze(0).expand({400, 20});
   const EdgeSet edges = EdgeSet::from_mask(mask).restricted_to_keys(*o.key_mask);
-  const at::Tensor probes = sample_probe_edges(edges, 0.1, o).to_mask();
+  const at::Tensor probes = sample_probe_edges(edges, std::vector<double>(400, 0.1), o).to_mask();
   const at::Tensor absent = ~edges.to_mask() & o.key_mask->view({400, 1, 1, 20});
   EXPECT_FALSE((probes & ~absent).any().item<bool>());
   const double count = absent.sum().item<double>();
   EXPECT_NEAR(probes.sum().item<double>() / count, 0.1, 4.7 * std::sqrt(0.09 / count));
-  EXPECT_TRUE(at::equal(sample_probe_edges(edges, 1, o).to_mask(), absent));
-  EXPECT_EQ(sample_probe_edges(edges, 0, o).edge_count(), 0);
+  EXPECT_TRUE(at::equal(sample_probe_edges(edges, std::vector<double>(400, 1), o).to_mask(), absent));
+  EXPECT_EQ(sample_probe_edges(edges, std::vector<double>(400, 0), o).edge_count(), 0);
 }
 
 }  // namespace

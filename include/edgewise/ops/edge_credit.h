@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace edgewise {
 
@@ -32,9 +33,10 @@ struct EdgeCredit {
   EdgeLaw law = EdgeLaw::kBernoulli;
   Estimator estimator = Estimator::kCounterfactual;
   PresentForm present_form = PresentForm::kSoftmax;
-  double gradient_clip = 0;       // |G| on present edges is cut at this; 0 = no cut
-  std::optional<EdgeSet> probes;  // absent pairs drawn with probability probe_rate
-  double probe_rate = 0;
+  double gradient_clip = 0;           // |G| on present edges is cut at this; 0 = no cut
+  std::optional<EdgeSet> probes;      // absent pairs, drawn with probability probe_rates[item]
+  std::vector<double> probe_rates;    // [B]
+  double exploration = 0;             // delta that was added to p before the law
   std::optional<at::Tensor> decided;  // [E] bool, edges the learner decided; absent = all of them
   std::optional<EdgeSet> discarded;   // sampled but not attended (padding, `published`): they count in the
                                       // sampled density, and only its gradient reaches them

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace edgewise {
 
@@ -35,8 +36,9 @@ struct SampleOptions {
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options = {});
 
-// Absent pairs, each drawn with probability `rate`, uniformly among pairs that are not in `edges` and that
-// the masks allow.
-EdgeSet sample_probe_edges(const EdgeSet& edges, double rate, const SampleOptions& options);
+// Absent pairs, each drawn with probability rates[item], uniformly among the pairs that are not in `edges`
+// and that the masks allow.
+EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
+                           const SampleOptions& options);
 
 }  // namespace edgewise

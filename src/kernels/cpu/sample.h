@@ -20,6 +20,7 @@ struct SampleHead {
   const float* key_side = nullptr;          // [S, C]
   const int32_t* valid_keys = nullptr;      // [valid_key_count], ascending
   int64_t valid_key_count = 0;
+  int64_t valid_query_count = 0;
   const bool* query_mask = nullptr;  // [L], null = all valid
   bool is_causal = false;
   Law law = Law::kBernoulli;

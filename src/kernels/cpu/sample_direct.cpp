@@ -55,7 +55,8 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 }
 
 double direct_cost(const SampleHead& head) {
-  const double pairs = static_cast<double>(head.queries) * static_cast<double>(head.valid_key_count);
+  const double pairs =
+      static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
   return pairs * (9.0 + 0.16 * static_cast<double>(head.clusters));
 }
 
