@@ -38,12 +38,23 @@ double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-[[noreturn]] void throw_non_finite(Classifier& model, const ModelInput& input, const std::string& what) {
-  const std::string place = find_non_finite(model, input);
+[[noreturn]] void throw_non_finite(const std::string& what, const ModelInput& input,
+                                   const std::string& place) {
   TORCH_CHECK(
       false, "train: expected a finite ", what, " at step ", input.random.step,
-      "; the first that is not finite is ", place,
+      "; the first that is not finite is ", place.empty() ? "the " + what + " itself" : place,
       ". Resume from an earlier checkpoint with a lower learning rate, or check the data of this step.");
+}
+
+// Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
+ModelOutput forward(Classifier& model, const ModelInput& input) {
+  try {
+    return model.forward(input);
+  } catch (const c10::Error&) {
+    const std::string place = find_non_finite(model, input);
+    if (place.empty()) throw;
+    throw_non_finite("forward pass", input, place);
+  }
 }
 
 }  // namespace
@@ -61,7 +72,7 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
     const data::Batch part = to_device(host, options.device);
     const ModelInput input = make_input(part, random, first);
-    const ModelOutput output = model.forward(input);
+    const ModelOutput output = forward(model, input);
     const TaskLoss task = task_loss(output.logits, part);
 
     at::Tensor loss = task.sum / targets;
@@ -76,7 +87,7 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
       if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
     }
     const double value = task_value + options.density_weight * penalty_value;
-    if (!std::isfinite(value)) throw_non_finite(model, input, "loss");
+    if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, input));
     loss.backward();
 
     double share = 0;
@@ -99,7 +110,8 @@ void check_gradient_norm(Classifier& model, double norm, const data::Batch& batc
   if (std::isfinite(norm)) return;
   const int64_t micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch.size()) : batch.size();
   const data::Batch part = to_device(slice_items(batch, 0, micro), options.device);
-  throw_non_finite(model, make_input(part, random, 0), "gradient");
+  const ModelInput input = make_input(part, random, 0);
+  throw_non_finite("gradient", input, find_non_finite(model, input));
 }
 
 }  // namespace edgewise::train
