@@ -43,10 +43,10 @@ inline uint64_t stream_key(uint64_t seed, uint64_t step, uint32_t layer, int64_t
   return inner[0] | (uint64_t{inner[1]} << 32);
 }
 
-// Uniform in (0, 1), 53 bits, never 0 or 1.
-inline double uniform53(uint32_t high, uint32_t low) {
-  const uint64_t bits = (uint64_t{high} << 21) ^ (uint64_t{low} >> 11);
-  return (static_cast<double>(bits & ((uint64_t{1} << 53) - 1)) + 0.5) * 0x1.0p-53;
+// Uniform in (0, 1), 52 bits, never 0 or 1: the midpoints of 2^52 equal intervals.
+inline double open_uniform(uint32_t high, uint32_t low) {
+  const uint64_t bits = (uint64_t{high} << 20) | (low >> 12);
+  return (static_cast<double>(bits) + 0.5) * 0x1.0p-52;
 }
 
 // Counters under a stream's key are (row, block, draw, lane). The lane separates the users of one key:
@@ -72,7 +72,7 @@ class RowStream {
   }
   double next_uniform() {
     const uint32_t high = next32();
-    return uniform53(high, next32());
+    return open_uniform(high, next32());
   }
 
  private:

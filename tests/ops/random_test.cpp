@@ -51,8 +51,8 @@ TEST(Philox, StreamsDifferInEveryPartOfTheirIdentity) {
 }
 
 TEST(Philox, UniformStaysInsideTheOpenInterval) {
-  EXPECT_GT(kernels::uniform53(0, 0), 0);
-  EXPECT_LT(kernels::uniform53(0xffffffff, 0xffffffff), 1);
+  EXPECT_GT(kernels::open_uniform(0, 0), 0);
+  EXPECT_LT(kernels::open_uniform(0xffffffff, 0xffffffff), 1);
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ TEST(KnownBugs, DependentEdgesWithRightMarginalsAreRejected) {
   const at::Tensor shared = at::rand({kDraws, 1, 12, 1}, at::kDouble) < p;
   const kit::LawCheck check = kit::check_law(shared, p);
   EXPECT_GT(std::abs(check.row_degree_variance), kBound);
-  EXPECT_LT(std::abs(check.density_mean), kBound);
+  EXPECT_LT((shared.to(at::kDouble).mean(0) - p).abs().max().item<double>(), 0.05);  // 5 standard errors
 }
 
 }  // namespace

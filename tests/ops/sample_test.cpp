@@ -153,7 +153,6 @@ TEST_P(Samplers, RefusesBadMemberships) {
 }
 
 TEST(Probes, AreUniformOverAbsentPairs) {
-  const EdgeShape shape{400, 1, 12, 20};
   const at::Tensor mask = kit::random_mask({1, 1, 12, 20}, 0.4, 5).expand({400, 1, 12, 20}).contiguous();
   SampleOptions o;
   o.key_mask = (torch::arange(20) < 17).unsqueeze(0).expand({400, 20});

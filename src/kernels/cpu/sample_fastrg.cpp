@@ -22,7 +22,7 @@ constexpr double kLargestBound = 1 - 1e-6;
 constexpr double kLargestRate = 4;
 
 int64_t small_poisson(double mean, RowStream& random) {
-  // Inversion: walk up the distribution. 53-bit uniforms reach further into the tail than doubles can sum.
+  // Inversion: walk up the distribution. The uniforms reach further into the tail than doubles can sum.
   const double u = random.next_uniform();
   double term = std::exp(-mean), total = term;
   int64_t k = 0;
