@@ -48,7 +48,9 @@ TEST(SbmPatterns, MeetTheThreeConditions) {
     }
     EXPECT_TRUE(reach.all().item<bool>()) << tokens << " tokens, " << blocks << " blocks";
     // And stays sparse: far fewer edges than pairs.
-    if (tokens >= 12) EXPECT_LT(diagonal.sum().item<double>(), 0.5 * static_cast<double>(tokens * tokens));
+    if (tokens >= 12) {
+      EXPECT_LT(diagonal.sum().item<double>(), 0.5 * static_cast<double>(tokens * tokens));
+    }
   }
 }
 

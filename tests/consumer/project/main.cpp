@@ -9,7 +9,7 @@
 
 int main() {
   const at::Tensor membership = at::rand({1, 2, 16, 4}).requires_grad_(),
-                   key_side = (at::rand({1, 2, 16, 4}) / 4).requires_grad_();
+                   key_side = at::rand({1, 2, 16, 4}).div(4).requires_grad_();
   const edgewise::EdgeSet edges = edgewise::sample_sbm_edges(membership, key_side);
   edgewise::EdgeCredit credit;
   credit.query_membership = membership;
