@@ -53,3 +53,9 @@ function(edgewise_torch_target name)
     target_precompile_headers(${name} REUSE_FROM edgewise_pch)
   endif()
 endfunction()
+
+# edgewise_light_sources(NAME files...): files that include at most ATen/core/Tensor.h. The precompiled header would cost
+# them more than it saves: its pending templates are instantiated at the end of every file that uses it.
+function(edgewise_light_sources name)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${name} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()

@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include <edgewise/ops/functional.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>

@@ -6,6 +6,7 @@
 #include <edgewise/ops/sample.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 

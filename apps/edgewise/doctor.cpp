@@ -3,6 +3,7 @@
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 

@@ -3,6 +3,7 @@
 #include <edgewise/io/safetensors.h>
 #include <edgewise/ops/sample.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 
 #include <chrono>

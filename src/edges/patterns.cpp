@@ -1,6 +1,7 @@
 // Full, window and given edges, and unions.
 #include <edgewise/edges/patterns.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>

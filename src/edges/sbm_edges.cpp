@@ -3,6 +3,7 @@
 
 #include <edgewise/edges/patterns.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cumsum.h>

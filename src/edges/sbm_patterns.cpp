@@ -1,5 +1,6 @@
 #include <edgewise/edges/sbm_patterns.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/matmul.h>

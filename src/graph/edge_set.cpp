@@ -3,6 +3,7 @@
 #include <edgewise/graph/edge_set.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>

@@ -1,6 +1,7 @@
 // functional::edge_attention: autograd around the implementations that ops/dispatch.cpp chooses from.
 #include <edgewise/ops/functional.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>

@@ -1,5 +1,6 @@
 // The CPU kernels behind edge_attention: tensors to raw pointers, rows divided among ATen's threads.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 

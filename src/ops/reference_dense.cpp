@@ -1,5 +1,6 @@
 // edge_attention in plain ATen on masked dense matrices. Keys and values that no edge selects are zeroed
 // first, so that what lies there (NaN, infinity) is never used.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
 

@@ -1,4 +1,5 @@
 // edge_attention in plain ATen, one gathered row per edge.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>

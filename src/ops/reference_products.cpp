@@ -1,5 +1,6 @@
 // Products with per-edge values in plain ATen. Where edges are many, one dense matrix product beats gathering
 // a row per edge.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 

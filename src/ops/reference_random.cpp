@@ -1,4 +1,5 @@
 // Philox in plain ATen: the same words as src/kernels/philox.h, on any device.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
