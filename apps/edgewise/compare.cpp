@@ -109,7 +109,7 @@ int run(const CompareArguments& arguments) {
         poisson = poisson ||
                   attention.law.value_or(attention.preset == "paper" ? "poisson" : "bernoulli") == "poisson";
     }
-    if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e: ceiling of the Poisson law"});
+    if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e"});
     for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});
     io::write_file_atomically(arguments.svg, train::render_svg({loss, density, accuracy}));
     std::cerr << "curves: " << arguments.svg << "\n";

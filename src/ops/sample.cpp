@@ -304,12 +304,15 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
                                   .logical_and(edges.to_mask().logical_not()));
   }
   const HeadPlan plan(shape, options, kernels::Purpose::kProbes);
+  const int64_t* const offsets = edges.row_offsets().const_data_ptr<int64_t>();
+  const int32_t* const columns = edges.col_indices().const_data_ptr<int32_t>();
   RowCollector rows(shape);
   rows.draw(0, shape.batch * shape.heads, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
     const double rate = rates[static_cast<size_t>(index / shape.heads)];
-    kernels::cpu::sample_uniform(plan.head(shape, options, index), rate, begin, end, out);
+    const kernels::cpu::ExistingEdges existing{offsets + index * shape.queries, columns};
+    kernels::cpu::sample_absent(plan.head(shape, options, index), existing, rate, begin, end, out);
   });
-  return rows.join().minus(edges);
+  return rows.join();
 }
 
 }  // namespace edgewise

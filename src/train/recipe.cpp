@@ -151,7 +151,8 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(model.head_dim * model.heads == model.dim, name,
                     ": expected model.heads * model.head_dim = model.dim; found ", model.heads, " * ",
                     model.head_dim, " and ", model.dim);
-  if (train.micro_batch == 0) train.micro_batch = train.batch;
+  // A smaller batch than the micro-batch is one micro-batch: --set train.batch=8 works on any recipe.
+  if (train.micro_batch == 0 || train.micro_batch > train.batch) train.micro_batch = train.batch;
   TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
                     ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",
                     train.batch);

@@ -58,9 +58,17 @@ void build_fastrg_table(const SampleHead& head, int64_t cluster, FastRgTables& t
 void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t row_begin, int64_t row_end,
                    SampledRows& out);
 
-// Every allowed pair with probability `rate`, by geometric skips: cost = number drawn.
-void sample_uniform(const SampleHead& head, double rate, int64_t row_begin, int64_t row_end,
-                    SampledRows& out);
+// Edges that a draw must leave out: the CSR of the same head. Row i has columns row_offsets[i] ..
+// row_offsets[i + 1].
+struct ExistingEdges {
+  const int64_t* row_offsets = nullptr;  // [L + 1]
+  const int32_t* col_indices = nullptr;  // the whole array that row_offsets points into
+};
+
+// Every allowed pair that is not there yet with probability `rate`, by geometric skips: cost = number drawn +
+// existing edges.
+void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
+                   int64_t row_end, SampledRows& out);
 
 // Predicted nanoseconds, for choosing: expected_edges = sum over pairs of p.
 double direct_cost(const SampleHead& head);

@@ -194,12 +194,14 @@ void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t r
   }
 }
 
-void sample_uniform(const SampleHead& head, double rate, int64_t row_begin, int64_t row_end,
-                    SampledRows& out) {
+void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
+                   int64_t row_end, SampledRows& out) {
   const double log_miss = rate < 1 ? std::log1p(-rate) : -1;
   for (int64_t row = row_begin; row < row_end; ++row) {
     const size_t before = out.columns.size();
     if ((!head.query_mask || head.query_mask[row]) && rate > 0) {
+      const int32_t* there = existing.col_indices + existing.row_offsets[row];
+      const int32_t* const there_end = existing.col_indices + existing.row_offsets[row + 1];
       RowStream random(head.stream_key, row);
       for (int64_t n = 0; n < head.valid_key_count; ++n) {
         if (rate < 1) {
@@ -209,7 +211,8 @@ void sample_uniform(const SampleHead& head, double rate, int64_t row_begin, int6
         }
         const int32_t key = head.valid_keys[n];
         if (head.is_causal && key > row) break;
-        out.columns.push_back(key);
+        while (there != there_end && *there < key) ++there;  // both run upwards
+        if (there == there_end || *there != key) out.columns.push_back(key);
       }
     }
     out.degrees.push_back(static_cast<int32_t>(out.columns.size() - before));
