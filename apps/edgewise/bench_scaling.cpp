@@ -71,18 +71,20 @@ int measure_one(const Arguments& a) {
   result.sample_ms = measure([&] { edges = sample(); }, a.seconds).median_ms;
   result.forward_ms =
       measure([&] { output = functional::edge_attention(q, k, v, edges, credit); }, a.seconds).median_ms;
-  result.backward_ms = measure(
-                           [&] {
-                             // The transposed edges belong to the step, so every repeat makes them anew.
-                             const EdgeSet fresh = EdgeSet::from_trusted_csr(
-                                 edges.shape(), edges.row_offsets(), edges.col_indices());
-                             for (const at::Tensor& x : {q, k, v, membership, side})
-                               x.mutable_grad() = at::Tensor();
-                             functional::edge_attention(q, k, v, fresh, credit).output.backward(grad);
-                           },
-                           a.seconds)
-                           .median_ms -
-                       result.forward_ms;
+  result.backward_ms =
+      measure(
+          [&] {
+            // The transposed edges belong to the step, so every repeat makes them anew.
+            const EdgeSet fresh =
+                EdgeSet::from_trusted_csr(edges.shape(), edges.row_offsets(), edges.col_indices());
+            credit.probes = EdgeSet::from_trusted_csr(credit.probes->shape(), credit.probes->row_offsets(),
+                                                      credit.probes->col_indices());
+            for (const at::Tensor& x : {q, k, v, membership, side}) x.mutable_grad() = at::Tensor();
+            functional::edge_attention(q, k, v, fresh, credit).output.backward(grad);
+          },
+          a.seconds)
+          .median_ms -
+      result.forward_ms;
   if (n <= a.dense_up_to)
     result.dense_ms = measure_dense(q.detach(), k.detach(), v.detach(), true, a.seconds).median_ms;
   std::cout << result.edges << " " << result.sample_ms << " " << result.forward_ms << " "

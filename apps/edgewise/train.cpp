@@ -61,6 +61,8 @@ int run(const TrainArguments& arguments) {
   options.run_folder =
       arguments.run.empty() ? next_run_folder(arguments.recipe) : std::filesystem::path(arguments.run);
   options.resume = arguments.resume;
+  if (arguments.resume && !std::filesystem::exists(options.run_folder / "config.toml"))
+    std::cerr << "nothing to resume in " << options.run_folder.string() << "; starting a new run\n";
   options.progress = !arguments.quiet;
   train::Trainer trainer(recipe, dataset, options);
   if (!arguments.quiet) print_settings(recipe, *dataset, trainer.model(), options.run_folder);
@@ -91,7 +93,9 @@ void add_train(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a model from a recipe (one TOML file)");
   command->add_option("recipe", arguments->recipe, "the recipe, e.g. recipes/demo/edgewise.toml");
   command->add_option("--run", arguments->run, "run folder; default runs/<recipe>/<next number>");
-  command->add_option("--set", arguments->overrides, "override a key of the recipe, e.g. --set train.seed=3")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "override a key of the recipe, e.g. --set train.seed=3; repeat the flag for more")
       ->allow_extra_args(false);
   command->add_flag("--resume", arguments->resume,
                     "continue the run in --run from its last checkpoint, bit for bit");

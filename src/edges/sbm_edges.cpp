@@ -191,7 +191,9 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     sampling.query_mask = request.query_mask();
   }
   sampling.is_causal = request.is_causal;
-  sampling.sampler = options.sampler;
+  // Where padding is sampled too, only the direct sampler, with one number per pair, leaves the other edges
+  // as they are.
+  sampling.sampler = options.count_padding && request.key_mask ? Sampler::kDirect : options.sampler;
   sampling.random = request.random;
   const EdgeSet sampled = sample_sbm_edges(query_membership, side, sampling);
 

@@ -60,7 +60,6 @@ struct AttentionBackwardParams {
   HeadView<T> query, key, value;
   const T* grad_output = nullptr;         // [B*H*L, Dv]
   const T* output = nullptr;              // [B*H*L, Dv]
-  const Accumulator<T>* lse = nullptr;    // [B*H*L]
   Accumulator<T>* weights = nullptr;      // [E] attention weight after dropout
   Accumulator<T>* logit_grads = nullptr;  // [E] a (u - ubar)
   CreditRule rule = CreditRule::kNone;

@@ -1,6 +1,8 @@
 // Checks on the inputs of edge_attention and the choice of implementation.
 #include <edgewise/ops/functional.h>
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "graph/checks.h"
@@ -38,6 +40,13 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
                     ": expected dropout_p in [0, 1]; got ", options.dropout_p);
   TORCH_CHECK_VALUE(!options.scale || std::isfinite(*options.scale), name, ": expected a finite scale; got ",
                     options.scale.value_or(0));
+}
+
+void check_differentiated_once() {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !at::GradMode::is_enabled(),
+      "edge_attention: expected to be differentiated once; got create_graph=True. Second derivatives "
+      "are not implemented; use scaled_dot_product_attention with a mask for those");
 }
 
 }  // namespace edgewise::functional

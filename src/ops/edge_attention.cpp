@@ -108,6 +108,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list grads) {
+    check_differentiated_once();
     const auto saved = context->get_saved_variables();
     const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
     AttentionInputs inputs = call->inputs;

@@ -119,7 +119,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.dropout = dropout_params(in);
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
-    params.lse = forward.lse.const_data_ptr<Accumulator<T>>();
+
     params.weights = weights.mutable_data_ptr<Accumulator<T>>();
     params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
     params.rule = credit.rule;
@@ -138,7 +138,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
       probe.probes = csr_view(*credit.probes);
       probe.grad_output = params.grad_output;
       probe.output = params.output;
-      probe.lse = params.lse;
+      probe.lse = forward.lse.const_data_ptr<Accumulator<T>>();
       probe.credit = result.probe_credit.mutable_data_ptr<Accumulator<T>>();
       for_rows(shape.rows(),
                [&](int64_t begin, int64_t end) { kernels::cpu::probe_credit(probe, begin, end); });

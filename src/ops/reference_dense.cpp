@@ -23,7 +23,8 @@ struct DenseState {
     const at::ScalarType dtype = in.accumulator();
     mask = in.edges.to_mask();
     const at::Tensor unused = mask.any(2).logical_not().unsqueeze(3);  // [B, H, S, 1]
-    query = in.query.to(dtype);
+    query = in.query.to(dtype).masked_fill(mask.any(3).logical_not().unsqueeze(3),
+                                           0);  // rows with no edge: not read either
     key = in.key.to(dtype).masked_fill(unused, 0);
     value = in.value.to(dtype).masked_fill(unused, 0);
     scores = at::matmul(query, key.transpose(2, 3)) * in.scale;
@@ -35,6 +36,13 @@ struct DenseState {
   }
 };
 
+// Softmax over the edges of each row; a row with none has weights 0.
+at::Tensor masked_softmax(const DenseState& state) {
+  const at::Tensor absent = state.mask.logical_not();
+  const at::Tensor weights = state.scores.masked_fill(absent, -kInfinity).softmax(-1);
+  return weights.masked_fill(absent, 0);
+}
+
 at::Tensor on_edges(const EdgeSet& edges, const at::Tensor& matrix) {  // [B, H, L, S] -> [E]
   return matrix.reshape(-1).index_select(0, edges.edge_rows() * edges.shape().keys + edges.col_indices());
 }
@@ -44,7 +52,7 @@ at::Tensor on_edges(const EdgeSet& edges, const at::Tensor& matrix) {  // [B, H,
 AttentionForward dense_forward(const AttentionInputs& in) {
   const DenseState state(in);
   const at::Tensor lse = state.scores.masked_fill(state.mask.logical_not(), -kInfinity).logsumexp(-1);
-  at::Tensor weights = (state.scores - lse.unsqueeze(-1)).exp().masked_fill(state.mask.logical_not(), 0);
+  at::Tensor weights = masked_softmax(state);
   if (in.dropout_p > 0) weights = weights * state.factors;
   return {at::matmul(weights, state.value).to(in.query.scalar_type()), lse};
 }
@@ -53,10 +61,11 @@ AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForwa
                                  const at::Tensor& grad_output, const CreditRequest& credit) {
   const DenseState state(in);
   const at::Tensor absent = state.mask.logical_not();
-  const at::Tensor grad = grad_output.to(in.accumulator());
+  const at::Tensor given_grad = grad_output.to(in.accumulator());
+  const at::Tensor grad = given_grad.masked_fill(state.mask.any(3).logical_not().unsqueeze(3), 0);
   const at::Tensor lse = forward.lse.unsqueeze(-1);
   const at::Tensor ubar = (grad * forward.output.to(in.accumulator())).sum(-1, true);
-  const at::Tensor weights = (state.scores - lse).exp().masked_fill(absent, 0);
+  const at::Tensor weights = masked_softmax(state);
   const at::Tensor u_clean = at::matmul(grad, state.value.transpose(2, 3));
   const at::Tensor u = in.dropout_p > 0 ? u_clean * state.factors : u_clean;
   const at::Tensor logit_grads = (weights * (u - ubar)).masked_fill(absent, 0);
@@ -96,7 +105,7 @@ AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForwa
     at_probes.edges = *credit.probes;
     at_probes.dropout_p = 0;
     const DenseState probe(at_probes);
-    const at::Tensor probe_u = at::matmul(grad, probe.value.transpose(2, 3));
+    const at::Tensor probe_u = at::matmul(given_grad, probe.value.transpose(2, 3));
     result.probe_credit = on_edges(*credit.probes, (probe.scores - lse).sigmoid() * (probe_u - ubar));
   }
   return result;

@@ -40,6 +40,11 @@ at::Tensor max_by(const at::Tensor& index, const at::Tensor& values, int64_t siz
   return at::full({size}, -kInfinity, values.options()).scatter_reduce(0, index, values, "amax");
 }
 
+at::Tensor softmax_by(const at::Tensor& index, const at::Tensor& values, int64_t size) {
+  const at::Tensor shares = (values - max_by(index, values, size).index_select(0, index)).exp();
+  return shares / sum_by(index, shares, size).index_select(0, index);
+}
+
 // Dropout factor of every edge: 0 or 1 / (1 - p).
 at::Tensor dropout_factors(const AttentionInputs& in) {
   const at::Tensor words = edge_words(in.head_keys, in.edges);
@@ -84,9 +89,9 @@ AttentionForward edge_list_forward(const AttentionInputs& in) {
   const EdgePlaces places(in.edges);
   const at::Tensor scores = scores_of(in, places);
   const at::Tensor top = max_by(places.rows, scores, shape.rows());
-  const at::Tensor unnormalised = (scores - top.index_select(0, places.rows)).exp();
-  const at::Tensor total = sum_by(places.rows, unnormalised, shape.rows());
-  at::Tensor weights = unnormalised / total.index_select(0, places.rows);
+  const at::Tensor total =
+      sum_by(places.rows, (scores - top.index_select(0, places.rows)).exp(), shape.rows());
+  at::Tensor weights = softmax_by(places.rows, scores, shape.rows());
   if (in.dropout_p > 0) weights = weights * dropout_factors(in);
   const at::Tensor values = flat_rows(in.value, in.accumulator()).index_select(0, places.keys);
   const at::Tensor output = sum_by(places.rows, weights.unsqueeze(1) * values, shape.rows());
@@ -103,7 +108,7 @@ AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionF
   const at::Tensor grad = flat_rows(grad_output, dtype), lse = forward.lse.reshape(-1);
   const at::Tensor ubar = (grad * flat_rows(forward.output, dtype)).sum(1);
   const at::Tensor scores = scores_of(in, places);
-  const at::Tensor weights = (scores - lse.index_select(0, places.rows)).exp();
+  const at::Tensor weights = softmax_by(places.rows, scores, shape.rows());
   const at::Tensor grad_rows = grad.index_select(0, places.rows);
   at::Tensor u = (grad_rows * flat_rows(in.value, dtype).index_select(0, places.keys)).sum(1);
   at::Tensor dropped = weights;

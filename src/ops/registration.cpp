@@ -106,6 +106,7 @@ std::tuple<at::Tensor, at::Tensor> sample_sbm_edges_op(const at::Tensor& query_m
   options.sampler = parse_sampler(sampler);
   options.random.seed = static_cast<uint64_t>(seed);
   options.random.step = static_cast<uint64_t>(step);
+  options.check_values = true;
   const EdgeSet edges = sample_sbm_edges(query_membership, key_side, options);
   return {edges.row_offsets(), edges.col_indices()};
 }
@@ -172,6 +173,7 @@ struct PublicAttention : torch::autograd::Function<PublicAttention> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
+    functional::check_differentiated_once();
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("edgewise::edge_attention_backward", "")
                                .typed<BackwardOp>();

@@ -78,6 +78,7 @@ void check_values(const char* which, const at::Tensor& membership, const std::op
 struct HeadPlan {
   std::vector<std::vector<int32_t>> valid_keys;  // per item
   at::Tensor query_mask;                         // [B, L] bool contiguous, or undefined
+  std::vector<int64_t> valid_queries;            // per item, with a query mask
   at::Tensor keys;                               // [B*H] stream keys
 
   HeadPlan(const EdgeShape& shape, const SampleOptions& options, kernels::Purpose purpose) {
@@ -89,7 +90,11 @@ struct HeadPlan {
       for (int64_t j = 0; j < shape.keys; ++j)
         if (!valid || valid[j]) list.push_back(static_cast<int32_t>(j));
     }
-    if (options.query_mask) query_mask = options.query_mask->cpu().contiguous();
+    if (options.query_mask) {
+      query_mask = options.query_mask->cpu().contiguous();
+      const at::Tensor counts = query_mask.sum(1, false, at::kLong);
+      valid_queries.assign(counts.const_data_ptr<int64_t>(), counts.const_data_ptr<int64_t>() + shape.batch);
+    }
     keys = ops::stream_keys(options.random, purpose, shape);
   }
 
@@ -103,7 +108,7 @@ struct HeadPlan {
     result.valid_query_count = shape.queries;
     if (query_mask.defined()) {
       result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
-      result.valid_query_count = std::count(result.query_mask, result.query_mask + shape.queries, true);
+      result.valid_query_count = valid_queries[static_cast<size_t>(item)];
     }
     result.is_causal = options.is_causal;
     result.law =
@@ -198,8 +203,7 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
   const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
   RowCollector rows(shape);
   const int64_t bytes_per_head = std::max<int64_t>(shape.keys * clusters * 8, 1);
-  const int64_t group =
-      std::clamp<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads(), std::max<int64_t>(heads, 1));
+  const int64_t group = std::max<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads());
   for (int64_t first = 0; first < heads; first += group) {
     const int64_t last = std::min(first + group, heads);
     std::vector<HeadTables> prepared(static_cast<size_t>(last - first));
@@ -277,7 +281,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
   const EdgeShape shape = check_memberships(query_membership, key_side, options);
   const at::Tensor queries = query_membership.detach(), keys = key_side.detach();
   const bool on_cpu = queries.is_cpu();
-  if (on_cpu) {  // elsewhere the check would stop the device at every call
+  if (on_cpu || options.check_values) {
     check_values("query_membership", queries, options.query_mask);
     check_values("key_side", keys, options.key_mask);
   }

@@ -146,7 +146,8 @@ io::AppendFile open_metrics(const std::filesystem::path& folder) {
   return io::AppendFile(path);
 }
 
-// Records of several kinds share names ("loss"); TensorBoard keeps them apart as "train/loss" and "eval/loss".
+// Records of several kinds share names ("loss"); TensorBoard keeps them apart as "train/loss" and
+// "eval/loss".
 std::vector<io::TensorBoardWriter::Scalar> as_scalars(const MetricRecord& record) {
   const MetricValue* kind = find_metric(record, "kind");
   const std::string prefix =
@@ -159,8 +160,7 @@ std::vector<io::TensorBoardWriter::Scalar> as_scalars(const MetricRecord& record
     if (const auto* number = std::get_if<int64_t>(&value))
       scalars.emplace_back(tag, static_cast<double>(*number));
     if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
-      for (size_t i = 0; i < numbers->size(); ++i)
-        scalars.emplace_back(c10::str(tag, "/", i), (*numbers)[i]);
+      for (size_t i = 0; i < numbers->size(); ++i) scalars.emplace_back(c10::str(tag, "/", i), (*numbers)[i]);
     }
   }
   return scalars;

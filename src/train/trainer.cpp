@@ -94,11 +94,11 @@ struct Trainer::State {
   std::shared_ptr<const data::Dataset> dataset;
   TrainerOptions options;
   std::string recipe_toml;
-  RunFolder folder;
   at::Device device;
   ClassifierPtr model;
   Optimizer optimizer;
   Schedule schedule;
+  RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
   StepOptions step_options;
   MetricsWriter metrics;
   CheckpointInfo info;  // where the run stands
@@ -122,7 +122,6 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       dataset(std::move(dataset_)),
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
-      folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
       device(parse_device(recipe.train.device)),
       model(build_model(recipe, *dataset)),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
@@ -132,6 +131,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                 .peak = recipe.train.learning_rate,
                 .steps = recipe.train.steps,
                 .warmup = recipe.train.warmup_steps}),
+      folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
       step_options({.micro_batch = recipe.train.micro_batch,
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),

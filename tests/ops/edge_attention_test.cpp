@@ -171,6 +171,24 @@ TEST_P(EdgeAttention, HugeLogitsStayFinite) {
   EXPECT_TRUE(at::isfinite(q.grad()).all().item<bool>());
 }
 
+TEST_P(EdgeAttention, TiedHugeLogitsShareTheWeight) {
+  // Equal keys at logits so large that log(3) vanishes beside them: weights are 1/3 in the backward pass too.
+  const at::Tensor q = at::full({1, 1, 1, 4}, 1e4, GetParam().dtype).requires_grad_();
+  const at::Tensor k = at::full({1, 1, 3, 4}, 1e4, GetParam().dtype);
+  const at::Tensor v = input({1, 1, 3, 4}, 3);
+  const at::Tensor membership = at::full({1, 1, 1, 3}, 0.5).requires_grad_();
+  EdgeCredit credit;
+  credit.query_membership = membership;
+  credit.key_side = at::eye(3).view({1, 1, 3, 3});
+  credit.present_form = PresentForm::kLeaveOneOut;
+  edge_attention(q, k, v, EdgeSet::full({1, 1, 1, 3}), credit, options()).output.sum().backward();
+  EXPECT_TRUE(
+      at::allclose(v.grad().to(at::kDouble), at::full({1, 1, 3, 4}, 1.0 / 3, at::kDouble), 1e-2, 1e-2));
+  // Taking one of three equal edges away: u - mean(u of the others) over three.
+  const at::Tensor u = v.detach().to(at::kDouble).sum(3)[0][0], others = (u.sum() - u) / 2;
+  EXPECT_TRUE(at::allclose(membership.grad()[0][0][0].to(at::kDouble), (u - others) / 3, 3e-2, 3e-2));
+}
+
 TEST_P(EdgeAttention, TakesAnyStrides) {
   // As they come from a projection: [B, N, H, D] transposed, and with the last dimension not contiguous.
   const at::Tensor q = input({2, 5, 3, 8}, 1).transpose(1, 2), k = input({2, 6, 3, 8}, 2).transpose(1, 2);

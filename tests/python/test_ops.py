@@ -46,6 +46,12 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(lambda *x: edgewise.edge_attention(*x, *csr(mask)), (q, k, v))
 
 
+def test_second_derivatives_are_refused_not_silently_zero():
+    q, k, v, mask = inputs()
+    with pytest.raises(NotImplementedError, match="differentiated once"):
+        torch.autograd.grad(edgewise.edge_attention(q, k, v, *csr(mask)).square().sum(), q, create_graph=True)
+
+
 def test_opcheck():
     q, k, v, mask = inputs()
     torch.library.opcheck(torch.ops.edgewise.edge_attention.default, (q, k, v, *csr(mask)))

@@ -28,11 +28,11 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::string name() const = 0;
-  virtual int64_t size(Split split) const = 0;        // number of examples
-  virtual int64_t vocabulary() const = 0;             // token ids are below this
+  virtual int64_t size(Split split) const = 0;  // number of examples
+  virtual int64_t vocabulary() const = 0;       // token ids are below this
   virtual int64_t classes() const = 0;
-  virtual int64_t max_length() const = 0;             // longest padded length
-  virtual bool labels_tokens() const = 0;             // labels are [B, N] instead of [B]
+  virtual int64_t max_length() const = 0;  // longest padded length
+  virtual bool labels_tokens() const = 0;  // labels are [B, N] instead of [B]
   // Thread-safe. The same indices always give the same batch.
   virtual Batch batch(Split split, std::span<const int64_t> indices) const = 0;
 };

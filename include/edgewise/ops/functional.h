@@ -28,6 +28,9 @@ struct EdgeAttentionOptions {
 void check_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const EdgeSet& edges, const EdgeAttentionOptions& options = {});
 
+// Called in backward passes: gradients of gradients would silently be 0.
+void check_differentiated_once();
+
 // query [B, H, L, D], key [B, H, S, D], value [B, H, S, Dv], all of one dtype (fp32, fp64, bf16) -> [B, H, L,
 // Dv].
 at::Tensor edge_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

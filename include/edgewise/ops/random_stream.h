@@ -1,5 +1,5 @@
-// RandomStream: which random numbers a call uses. Counter-based (Philox), so the same stream gives the same edges for
-// any thread count and whatever else is in the batch.
+// RandomStream: which random numbers a call uses. Counter-based (Philox), so the same stream gives the same
+// edges for any thread count and whatever else is in the batch.
 #pragma once
 
 #include <cstdint>

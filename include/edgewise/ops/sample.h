@@ -29,6 +29,8 @@ struct SampleOptions {
   bool self_loops = false;  // adds (i, i); needs L == S
   Sampler sampler = Sampler::kAuto;
   RandomStream random;
+  bool check_values =
+      false;  // refuse NaN and negative memberships also on CUDA, where looking stops the device
 };
 
 // query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the plain ATen sampler

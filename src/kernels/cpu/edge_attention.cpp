@@ -140,13 +140,24 @@ void edge_attention_backward(const AttentionBackwardParams<T>& params, int64_t r
     scores.resize(static_cast<size_t>(degree));
     weights.resize(static_cast<size_t>(degree));
     u.resize(static_cast<size_t>(degree));
+    // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
+    // maximum.
+    Acc top = -std::numeric_limits<Acc>::infinity(), total = 0;
+    for (int64_t n = 0; n < degree; ++n) {
+      const T* key_row = key + params.edges.col_indices[begin + n] * params.key.row_stride;
+      const Acc score = static_cast<Acc>(params.scale) * dot(query, key_row, params.head_dim);
+      scores[static_cast<size_t>(n)] = score;
+      top = std::max(top, score);
+    }
+    for (int64_t n = 0; n < degree; ++n) {
+      weights[static_cast<size_t>(n)] = std::exp(scores[static_cast<size_t>(n)] - top);
+      total += weights[static_cast<size_t>(n)];
+    }
     for (int64_t n = 0; n < degree; ++n) {
       const int64_t e = begin + n;
       const int32_t column = params.edges.col_indices[e];
       const size_t slot = static_cast<size_t>(n);
-      scores[slot] =
-          static_cast<Acc>(params.scale) * dot(query, key + column * params.key.row_stride, params.head_dim);
-      weights[slot] = std::exp(scores[slot] - params.lse[row]);
+      weights[slot] /= total;
       const Acc factor = static_cast<Acc>(dropout.factor(column));
       u[slot] = factor * dot(grad, value + column * params.value.row_stride, params.value_dim);
       params.weights[e] = weights[slot] * factor;
