@@ -1,56 +1,15 @@
 // Writing ListOps files.
 #include <edgewise/data/listops_file.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 
 #include <c10/util/Exception.h>
+
+#include <edgewise/io/atomic_file.h>
 
 namespace edgewise::data {
 
 namespace {
-
-// Stands in for io/atomic_file: a temporary name beside the target, fsync, rename.
-class PartFile {
- public:
-  explicit PartFile(std::string path) : path_(std::move(path)), part_(path_ + ".part") {
-    file_ = std::fopen(part_.c_str(), "wb");
-    check(file_ != nullptr, "open");
-  }
-  ~PartFile() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    std::remove(part_.c_str());
-  }
-  PartFile(const PartFile&) = delete;
-  PartFile& operator=(const PartFile&) = delete;
-
-  void write(std::string_view text) {
-    check(std::fwrite(text.data(), 1, text.size(), file_) == text.size(), "write");
-  }
-  void commit() {
-    check(std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0, "write");
-    std::FILE* file = file_;
-    file_ = nullptr;
-    check(std::fclose(file) == 0, "close");
-    check(std::rename(part_.c_str(), path_.c_str()) == 0, "rename");
-  }
-
- private:
-  void check(bool ok, const char* what) const {
-    TORCH_CHECK(ok, "write_listops: could not ", what, " '", part_, "': ", std::strerror(errno),
-                "; check the folder's permissions and free space");
-  }
-
-  std::string path_, part_;
-  std::FILE* file_ = nullptr;
-};
 
 // The number of arguments of every operator, in order of appearance.
 std::vector<int64_t> argument_counts(std::span<const uint8_t> tokens) {
@@ -109,7 +68,7 @@ std::string listops_path(const std::string& folder, Split split) {
 }
 
 void write_listops(const std::string& path, const ListOpsExamples& examples) {
-  PartFile file(path);
+  io::AtomicFile file(path);
   file.write("Source\tTarget\r\n");
   for (int64_t i = 0; i < examples.size(); ++i) {
     file.write(listops_text(examples.tokens(i)) + '\t' + std::to_string(examples.label(i)) + "\r\n");

@@ -40,8 +40,8 @@ struct RunSummary {
 
 class Trainer {
  public:
-  // Checks the run folder and builds the model; throws when the folder is in use, or belongs to another
-  // recipe.
+  // Builds the model, then opens the run folder; throws when a new run's folder is not empty or a resumed one
+  // belongs to another recipe. Nothing keeps two processes out of one folder.
   Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
   ~Trainer();
 
