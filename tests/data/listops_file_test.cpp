@@ -8,10 +8,12 @@
 
 #include "data/expect_error.h"
 #include "data/listops_tokens.h"
-#include "data/scratch_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::data {
 namespace {
+
+using kit::ScratchFolder;
 
 ListOpsExamples read_text(const std::string& text, const ListOpsReadOptions& options = {}) {
   const ScratchFolder folder;

@@ -5,9 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "kit/random_inputs.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise {
 namespace {
@@ -132,10 +131,8 @@ TEST(EdgeSet, RefusesBadCsr) {
 
 class EdgeSetFile : public ::testing::Test {
  protected:
-  std::string path_ = (std::filesystem::temp_directory_path() /
-                       ("edgewise_edges_" + std::to_string(::getpid()) + ".safetensors"))
-                          .string();
-  ~EdgeSetFile() override { std::filesystem::remove(path_); }
+  kit::ScratchFolder folder_;
+  std::string path_ = folder_.file("edges.safetensors");
 };
 
 TEST_F(EdgeSetFile, RoundTrip) {

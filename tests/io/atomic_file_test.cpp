@@ -14,12 +14,12 @@
 
 #include <edgewise/io/append_file.h>
 
-#include "io/temporary_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::io {
 namespace {
 
-using edgewise::testing::TemporaryFolder;
+using kit::ScratchFolder;
 using ::testing::HasSubstr;
 
 size_t count_entries(const std::filesystem::path& folder) {
@@ -58,7 +58,7 @@ class FileSizeLimit {
 };
 
 TEST(AtomicFile, WritesAndReplaces) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   write_file_atomically(folder / "a", "first");
   EXPECT_EQ(read_file(folder / "a"), "first");
   write_file_atomically(folder / "a", "");
@@ -67,7 +67,7 @@ TEST(AtomicFile, WritesAndReplaces) {
 }
 
 TEST(AtomicFile, TargetIsUntouchedUntilCommit) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   write_file_atomically(folder / "a", "old");
   AtomicFile file(folder / "a");
   file.write("ne");
@@ -80,7 +80,7 @@ TEST(AtomicFile, TargetIsUntouchedUntilCommit) {
 }
 
 TEST(AtomicFile, WithoutCommitNothingChanges) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   write_file_atomically(folder / "a", "old");
   { AtomicFile(folder / "a").write("new"); }
   EXPECT_EQ(read_file(folder / "a"), "old");
@@ -88,7 +88,7 @@ TEST(AtomicFile, WithoutCommitNothingChanges) {
 }
 
 TEST(AtomicFile, FailedWriteKeepsOldFileAndRemovesTemporary) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   write_file_atomically(folder / "a", "old");
   std::string message;
   {
@@ -102,7 +102,7 @@ TEST(AtomicFile, FailedWriteKeepsOldFileAndRemovesTemporary) {
 }
 
 TEST(AtomicFile, LeftoverOfAKilledWriterIsReused) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::ofstream(folder / ".a.tmp") << "a much longer text than the new one";
   write_file_atomically(folder / "a", "new");
   EXPECT_EQ(read_file(folder / "a"), "new");
@@ -110,7 +110,7 @@ TEST(AtomicFile, LeftoverOfAKilledWriterIsReused) {
 }
 
 TEST(AtomicFile, TwoWritersOfOneTargetAreKeptApart) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   AtomicFile first(folder / "a");
   EXPECT_THAT(message_of([&] { AtomicFile second(folder / "a"); }), HasSubstr("another writer"));
   first.write("first");
@@ -119,7 +119,7 @@ TEST(AtomicFile, TwoWritersOfOneTargetAreKeptApart) {
 }
 
 TEST(AtomicFile, MissingFolder) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const auto message = message_of([&] { write_file_atomically(folder / "no/such/a", "x"); });
   EXPECT_THAT(message, HasSubstr("no/such"));
   EXPECT_THAT(message, HasSubstr("No such file or directory"));
@@ -129,14 +129,14 @@ TEST(AtomicFile, UnwritableFolder) {
   // /proc refuses new files even to root, whom permissions do not stop.
   EXPECT_THROW(write_file_atomically("/proc/edgewise", "x"), std::system_error);
   if (::geteuid() == 0) return;
-  TemporaryFolder folder;
+  ScratchFolder folder;
   ::chmod(folder.path().c_str(), 0500);
   EXPECT_THAT(message_of([&] { write_file_atomically(folder / "a", "x"); }), HasSubstr("Permission denied"));
   ::chmod(folder.path().c_str(), 0700);
 }
 
 TEST(AtomicFile, TargetIsADirectory) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::filesystem::create_directory(folder / "d");
   EXPECT_THAT(message_of([&] { write_file_atomically(folder / "d", "x"); }), HasSubstr("Is a directory"));
   EXPECT_THAT(message_of([&] { write_file_atomically(folder / "d/", "x"); }), HasSubstr("Is a directory"));
@@ -145,7 +145,7 @@ TEST(AtomicFile, TargetIsADirectory) {
 }
 
 TEST(AtomicFile, DirectoryThatAppearsBeforeCommit) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   AtomicFile file(folder / "a");
   std::filesystem::create_directory(folder / "a");
   EXPECT_THROW(file.commit(), std::system_error);
@@ -153,7 +153,7 @@ TEST(AtomicFile, DirectoryThatAppearsBeforeCommit) {
 }
 
 TEST(AtomicFile, KeepsModeAndFollowsLinks) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   write_file_atomically(folder / "a", "old");
   ::chmod((folder / "a").c_str(), 0640);
   std::filesystem::create_symlink("a", folder / "link");
@@ -166,7 +166,7 @@ TEST(AtomicFile, KeepsModeAndFollowsLinks) {
 }
 
 TEST(AtomicFile, RelativePathInTheCurrentFolder) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   write_file_atomically("plain", "x");
@@ -177,7 +177,7 @@ TEST(AtomicFile, RelativePathInTheCurrentFolder) {
 TEST(ReadFile, AnyKind) {
   EXPECT_FALSE(read_file("/proc/self/status").empty());  // claims size 0
   EXPECT_EQ(read_file("/dev/null"), "");
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::string large(3'000'001, 'x');
   large[1'000'000] = '\0';
   write_file_atomically(folder / "large", large);
@@ -191,7 +191,7 @@ TEST(ReadFile, ErrorsNameTheFile) {
 }
 
 TEST(AppendFile, AppendsAndTakesBackAFailedAppend) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   AppendFile(folder / "log").append("one\n");
   AppendFile log(folder / "log");
   log.append("two\n");

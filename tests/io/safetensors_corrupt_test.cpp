@@ -14,12 +14,12 @@
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/environment.h>
 
-#include "io/temporary_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::io {
 namespace {
 
-using edgewise::testing::TemporaryFolder;
+using kit::ScratchFolder;
 using ::testing::HasSubstr;
 
 std::string length_prefix(uint64_t length) {
@@ -75,7 +75,7 @@ class CorruptSafetensors : public ::testing::Test {
     return read_file(path());
   }
 
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(CorruptSafetensors, TruncatedAnywhere) {

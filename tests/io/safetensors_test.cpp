@@ -11,12 +11,12 @@
 #include <edgewise/io/atomic_file.h>
 
 #include "io/safetensors_dtype.h"
-#include "io/temporary_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::io {
 namespace {
 
-using edgewise::testing::TemporaryFolder;
+using kit::ScratchFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -48,7 +48,7 @@ std::string error_of(const std::function<void()>& function) {
 }
 
 TEST(Safetensors, RoundTripOfEveryDtypeAndShape) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   TensorFile file;
   for (const auto& [name, dtype] : kSafetensorsDtypes) {
     const std::string prefix(name);
@@ -69,14 +69,14 @@ TEST(Safetensors, RoundTripOfEveryDtypeAndShape) {
 }
 
 TEST(Safetensors, NothingAtAll) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   save_safetensors(folder / "a", {});
   EXPECT_EQ(read_file(folder / "a"), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
   EXPECT_TRUE(load_safetensors(folder / "a").tensors.empty());
 }
 
 TEST(Safetensors, AnyStridesAndGradients) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const at::Tensor base = at::arange(24, at::kFloat).reshape({4, 6});
   TensorFile file;
   file.tensors["transposed"] = base.t();
@@ -92,14 +92,14 @@ TEST(Safetensors, AnyStridesAndGradients) {
 
 TEST(Safetensors, CudaTensorsComeBackOnTheCpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const at::Tensor tensor = at::arange(10, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
   save_safetensors(folder / "a", {{{"x", tensor}}, {}});
   expect_same_bytes(load_safetensors(folder / "a").tensors.at("x"), tensor);
 }
 
 TEST(Safetensors, HeaderIsAlignedAndOrderedLikeTheReference) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   TensorFile file;
   file.tensors["b"] = at::zeros({1}, at::kFloat);
   file.tensors["a"] = at::zeros({1}, at::kFloat);
@@ -118,7 +118,7 @@ TEST(Safetensors, HeaderIsAlignedAndOrderedLikeTheReference) {
 }
 
 TEST(Safetensors, RefusesWhatTheFormatCannotHold) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const auto save = [&](const std::string& name, const at::Tensor& tensor) {
     return error_of([&] { save_safetensors(folder / "a", {{{name, tensor}}, {}}); });
   };
@@ -131,14 +131,14 @@ TEST(Safetensors, RefusesWhatTheFormatCannotHold) {
 }
 
 TEST(Safetensors, FailedSaveKeepsTheOldFile) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   save_safetensors(folder / "a", {{{"x", at::ones({2})}}, {}});
   EXPECT_THROW(save_safetensors(folder / "a", {{{"x", at::Tensor()}}, {}}), c10::Error);
   EXPECT_TRUE(at::equal(load_safetensors(folder / "a").tensors.at("x"), at::ones({2})));
 }
 
 TEST(Safetensors, LoadedMemoryIsItsOwn) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   save_safetensors(folder / "a", {{{"x", at::ones({4})}}, {}});
   const at::Tensor x = load_safetensors(folder / "a").tensors.at("x");
   x.zero_();

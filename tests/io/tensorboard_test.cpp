@@ -13,12 +13,12 @@
 #include <edgewise/io/atomic_file.h>
 
 #include "io/crc32c.h"
-#include "io/temporary_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::io {
 namespace {
 
-using edgewise::testing::TemporaryFolder;
+using kit::ScratchFolder;
 
 template <typename T>
 T take(std::string_view& bytes) {
@@ -100,7 +100,7 @@ TEST(Crc32c, KnownAnswers) {  // RFC 3720, appendix B.4
 }
 
 TEST(TensorBoard, RecordsDecode) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   TensorBoardWriter writer(folder / "new/folder");
   EXPECT_THAT(writer.path().filename().string(), ::testing::HasSubstr("tfevents"));
   writer.add_scalar("loss", 0.5, 7);
@@ -133,7 +133,7 @@ TEST(TensorBoard, RecordsDecode) {
 }
 
 TEST(TensorBoard, EachWriterHasItsOwnFileInOrder) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::vector<std::string> names;
   for (int i = 0; i < 20; ++i) names.push_back(TensorBoardWriter(folder.path()).path().string());
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));

@@ -1,8 +1,6 @@
 // Checkpoints: what goes in comes out bit for bit, and a file that does not fit is refused with the reason.
 #include <edgewise/train/checkpoint.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -11,22 +9,15 @@
 
 #include <edgewise/io/safetensors.h>
 
+#include "kit/scratch_folder.h"
+
 namespace edgewise::train {
 namespace {
 
 class CheckpointTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / "edgewise-checkpoint-XXXXXX";
-    std::string name = folder_.string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = (folder_ / "last.safetensors").string();
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
-  std::string path_;
+  kit::ScratchFolder folder_;
+  std::string path_ = folder_.file("last.safetensors");
 };
 
 torch::nn::Sequential make_model(uint64_t seed, int64_t hidden = 5) {

@@ -12,12 +12,12 @@
 
 #include <edgewise/io/atomic_file.h>
 
-#include "io/temporary_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::train {
 namespace {
 
-using edgewise::testing::TemporaryFolder;
+using kit::ScratchFolder;
 using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -48,7 +48,7 @@ TEST(Metrics, LineIsOrderedJson) {
 }
 
 TEST(Metrics, EveryValueReadsBackExactly) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::vector<double> doubles = {0.0,     -0.0, 0.1,         1.0 / 3,   1e300,
                                  -5e-324, 1e21, 123456789.0, kInfinity, -kInfinity};
   MetricRecord record = {
@@ -63,7 +63,7 @@ TEST(Metrics, EveryValueReadsBackExactly) {
 }
 
 TEST(Metrics, NotANumberStaysOne) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   MetricsWriter writer(folder.path());
   writer.write({{"step", int64_t{0}}, {"loss", NAN}});
   EXPECT_EQ(io::read_file(writer.path()), "{\"step\": 0, \"loss\": \"nan\"}\n");
@@ -71,7 +71,7 @@ TEST(Metrics, NotANumberStaysOne) {
 }
 
 TEST(Metrics, RecordsAreInTheFileAtOnceAndContinued) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   {
     MetricsWriter writer(folder / "run/1");
     writer.write(at_step(0));
@@ -83,7 +83,7 @@ TEST(Metrics, RecordsAreInTheFileAtOnceAndContinued) {
 }
 
 TEST(Metrics, RefusesRecordsThatCannotBeResumed) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   MetricsWriter writer(folder.path());
   EXPECT_THROW(writer.write({{"loss", 1.0}}), c10::ValueError);
   EXPECT_THROW(writer.write({{"step", 1.0}}), c10::ValueError);
@@ -92,7 +92,7 @@ TEST(Metrics, RefusesRecordsThatCannotBeResumed) {
 }
 
 TEST(Metrics, TruncateAfter) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   MetricsWriter writer(folder.path());
   for (int64_t step = 0; step < 10; ++step) writer.write(at_step(step));
   append_text(writer.path(), "{\"step\": 2, \"lo");  // torn, and within the steps to keep
@@ -105,7 +105,7 @@ TEST(Metrics, TruncateAfter) {
 }
 
 TEST(Metrics, KeptLinesKeepTheirBytes) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const std::string text = "{\"loss\":1e0,\"step\":1}\n{ \"step\" : 2 }\n";
   io::write_file_atomically(folder / "metrics.jsonl", text);
   MetricsWriter(folder.path()).truncate_after(2);
@@ -116,7 +116,7 @@ TEST(Metrics, TornAtEveryByte) {
   const std::string whole =
       to_json_line({{"step", int64_t{1}}, {"loss", 0.25}, {"v", std::vector<double>{1, 2}}});
   for (size_t size = 0; size <= whole.size(); ++size) {
-    TemporaryFolder folder;
+    ScratchFolder folder;
     io::write_file_atomically(folder / "metrics.jsonl", "{\"step\": 0}\n" + whole.substr(0, size));
     const size_t complete = size == whole.size() ? 2 : 1;
     EXPECT_EQ(read_metrics(folder / "metrics.jsonl").size(), complete) << size;
@@ -127,7 +127,7 @@ TEST(Metrics, TornAtEveryByte) {
 }
 
 TEST(Metrics, MalformedLineIsNamed) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   for (const std::string bad : {"nonsense", "[1]", "{\"a\": {}}", "{\"a\": [[1]]}", "{\"a\": null}",
                                 "{\"a\": [\"x\"]}", "{\"a\": 1} x", "{\"a\": \"\xff\"}", "{\"a\": true}"}) {
     io::write_file_atomically(folder / "m", "{\"step\": 1}\n\n" + bad + "\n{\"step\": 2}\n");
@@ -142,13 +142,13 @@ TEST(Metrics, MalformedLineIsNamed) {
 }
 
 TEST(Metrics, DeepNestingIsSurvived) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   io::write_file_atomically(folder / "m", "{\"a\": " + std::string(1'000'000, '[') + "\n");
   EXPECT_THROW(read_metrics(folder / "m"), c10::ValueError);
 }
 
 TEST(Metrics, ZeroBytesLeftByAPowerCutAreATornLine) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   io::write_file_atomically(folder / "metrics.jsonl", "{\"step\": 1}\n" + std::string(100, '\0'));
   EXPECT_EQ(read_metrics(folder / "metrics.jsonl").size(), 1u);
   MetricsWriter writer(folder.path());
@@ -157,7 +157,7 @@ TEST(Metrics, ZeroBytesLeftByAPowerCutAreATornLine) {
 }
 
 TEST(Metrics, MirroredToTensorBoard) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   MetricsWriter writer(folder.path());
   writer.write({{"step", int64_t{1}},
                 {"loss", 0.5},

@@ -25,14 +25,12 @@
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/metrics.h>
 
-#include "data/scratch_folder.h"
+#include "kit/scratch_folder.h"
 
 namespace edgewise::train {
 namespace {
 
-struct ScratchFolder : data::ScratchFolder {
-  std::filesystem::path path() const { return data::ScratchFolder::path(); }
-};
+using kit::ScratchFolder;
 
 Recipe tiny_recipe(const std::vector<std::string>& overrides = {}) {
   return parse_recipe(R"(

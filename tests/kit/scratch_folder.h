@@ -2,21 +2,23 @@
 #pragma once
 
 #include <ftw.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 
-namespace edgewise::data {
+namespace edgewise::kit {
 
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "edgewise-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
+    std::string pattern = (std::filesystem::temp_directory_path() / "edgewise-test-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make " + pattern);
+    path_ = pattern;
   }
   ~ScratchFolder() {
     // Not std::filesystem::remove_all: libtorch.so exports one of its own, built with another libstdc++,
@@ -27,8 +29,9 @@ class ScratchFolder {
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
 
   // Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
@@ -44,4 +47,4 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace edgewise::data
+}  // namespace edgewise::kit
