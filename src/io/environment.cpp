@@ -15,9 +15,7 @@
 
 #include <edgewise/version.h>
 
-#ifndef EDGEWISE_GIT_COMMIT
-#define EDGEWISE_GIT_COMMIT "unknown"
-#endif
+#include "io/git_commit.h"
 
 namespace edgewise::io {
 namespace {
@@ -79,7 +77,7 @@ std::string describe_compiler() {
 Environment describe_environment() {
   Environment environment;
   environment.edgewise_version = version();
-  environment.git_commit = EDGEWISE_GIT_COMMIT;
+  environment.git_commit = io::git_commit();
   environment.torch_version = TORCH_VERSION;
   environment.compiler = describe_compiler();
   environment.cpu_model = read_cpu_model();

@@ -15,6 +15,7 @@ namespace {
 TEST(Environment, SaysWhatIsThere) {
   const Environment environment = describe_environment();
   EXPECT_EQ(environment.edgewise_version, version());
+  EXPECT_THAT(environment.git_commit, ::testing::MatchesRegex("unknown|[0-9a-f]{12,40}(-dirty)?"));
   EXPECT_THAT(environment.torch_version, ::testing::StartsWith("2."));
   EXPECT_THAT(environment.cpu_level, ::testing::AnyOf("scalar", "avx2", "avx512", "avx512_bf16"));
   EXPECT_FALSE(environment.cpu_model.empty());

@@ -10,7 +10,7 @@ namespace edgewise::io {
 
 struct Environment {
   std::string edgewise_version;
-  std::string git_commit;  // "unknown" unless built with EDGEWISE_GIT_COMMIT
+  std::string git_commit;  // of the build, "-dirty" behind it when files differed; or "unknown"
   std::string torch_version;
   std::string compiler;
   std::string cpu_model;

@@ -1,0 +1,41 @@
+# The stamp of a build, on a repository made for it: the commit, -dirty after a change, untouched when nothing changed,
+# unknown without a repository.
+cmake_minimum_required(VERSION 3.25)
+
+function(git)
+  execute_process(COMMAND "${GIT}" -C "${WORK}/tree" -c user.name=test -c user.email=test@example.com ${ARGN}
+    OUTPUT_VARIABLE output OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect_stamp pattern)
+  execute_process(COMMAND "${CMAKE_COMMAND}" "-DGIT=${GIT}" "-DSOURCE=${WORK}/tree" "-DHEADER=${WORK}/stamp.h" -P "${SCRIPT}"
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(READ "${WORK}/stamp.h" stamp)
+  if(NOT stamp MATCHES "^#define EDGEWISE_GIT_COMMIT \"${pattern}\"\n$")
+    message(FATAL_ERROR "expected the stamp ${pattern}; found ${stamp}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}/tree")
+file(WRITE "${WORK}/tree/file" "one")
+expect_stamp(unknown)
+git(init --quiet)
+git(add file)
+git(commit --quiet -m first)
+git(tag -a v1 -m v1)
+git(rev-parse --short=12 HEAD)
+expect_stamp("${output}")
+file(TIMESTAMP "${WORK}/stamp.h" before "%s")
+execute_process(COMMAND "${CMAKE_COMMAND}" -E sleep 1.1)
+expect_stamp("${output}")
+file(TIMESTAMP "${WORK}/stamp.h" after "%s")
+if(NOT before EQUAL after)
+  message(FATAL_ERROR "expected an unchanged header to be left alone; it was written again")
+endif()
+file(WRITE "${WORK}/tree/file" "two")
+expect_stamp("${output}-dirty")
+git(commit --quiet -a -m second)
+git(rev-parse --short=12 HEAD)
+expect_stamp("${output}")
