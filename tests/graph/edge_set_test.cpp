@@ -11,6 +11,7 @@
 namespace edgewise {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const EdgeShape kShape{2, 3, 7, 5};  // L != S catches swapped roles
@@ -143,8 +144,25 @@ TEST_F(EdgeSetFile, RoundTrip) {
   EXPECT_TRUE(at::equal(again.to_mask(), edges.to_mask()));
 }
 
+// A checkpoint or another program's CSR is not taken for edges, nor is a layout that this version does not
+// know.
+TEST_F(EdgeSetFile, RefusesAnotherFormat) {
+  random_edges(0.4, 8).save(path_);
+  io::TensorFile file = io::load_safetensors(path_);
+  const auto load_as = [&](std::map<std::string, std::string> metadata) {
+    file.metadata = std::move(metadata);
+    io::save_safetensors(path_, file);
+    return message_of([&] { EdgeSet::load(path_); });
+  };
+  EXPECT_THAT(load_as({}), AllOf(HasSubstr("a file of edges"), HasSubstr(path_ + "; found no format")));
+  EXPECT_THAT(load_as({{"format", "edgewise-checkpoint"}}), HasSubstr("found format 'edgewise-checkpoint'"));
+  EXPECT_THAT(load_as({{"format", "edgewise.edge_set.2"}}),
+              HasSubstr("written by another version of edgewise"));
+}
+
 TEST_F(EdgeSetFile, RefusesHostileContent) {
   io::TensorFile file;
+  file.metadata["format"] = "edgewise.edge_set.1";
   file.tensors["row_offsets"] = int64s({0, 1});
   file.tensors["col_indices"] = int32s({0});
   io::save_safetensors(path_, file);
@@ -155,7 +173,8 @@ TEST_F(EdgeSetFile, RefusesHostileContent) {
   file.tensors["shape"] = int64s({1, 1, 1, 1});
   file.tensors["col_indices"] = int32s({7});  // out of range
   io::save_safetensors(path_, file);
-  EXPECT_THAT(message_of([&] { EdgeSet::load(path_); }), HasSubstr("columns in [0, 1)"));
+  EXPECT_THAT(message_of([&] { EdgeSet::load(path_); }),
+              AllOf(HasSubstr(path_), HasSubstr("columns in [0, 1)")));
 }
 
 }  // namespace
