@@ -12,14 +12,13 @@ namespace edgewise::io {
 
 AppendFile::AppendFile(std::filesystem::path path, Open mode)
     : path_(std::move(path)),
-      file_(open_file("AppendFile", path_,
-                      O_WRONLY | O_CREAT | O_APPEND | (mode == Open::kCreateNew ? O_EXCL : 0))) {}
+      file_(open_file("", path_, O_WRONLY | O_CREAT | O_APPEND | (mode == Open::kCreateNew ? O_EXCL : 0))) {}
 
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
   const bool known = ::fstat(file_.get(), &before) == 0 && S_ISREG(before.st_mode);
   try {
-    write_all("AppendFile", file_, path_, std::as_bytes(std::span(bytes.data(), bytes.size())));
+    write_all("", file_, path_, std::as_bytes(std::span(bytes.data(), bytes.size())));
   } catch (const std::system_error&) {
     // Best effort: if this fails too, readers still drop a torn last line.
     if (known && ::ftruncate(file_.get(), before.st_size) != 0) throw;

@@ -28,20 +28,20 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 // Makes the rename itself durable.
 void sync_folder(const std::filesystem::path& folder) {
-  const FileDescriptor handle = open_file("AtomicFile", folder, O_RDONLY | O_DIRECTORY);
+  const FileDescriptor handle = open_file("", folder, O_RDONLY | O_DIRECTORY);
   // Some network file systems cannot sync a folder and say so with EINVAL; nothing more can be done there.
   if (::fsync(handle.get()) != 0 && errno != EINVAL) {
-    throw_file_error(errno, "AtomicFile", "cannot sync folder", folder);
+    throw_file_error(errno, "", "cannot sync folder", folder);
   }
 }
 
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(behind_links(std::move(target))) {
-  if (!target_.has_filename()) throw_file_error(EISDIR, "AtomicFile", "cannot write", target_);
+  if (!target_.has_filename()) throw_file_error(EISDIR, "", "cannot write", target_);
   struct stat existing {};
   const bool exists = ::stat(target_.c_str(), &existing) == 0;
-  if (exists && S_ISDIR(existing.st_mode)) throw_file_error(EISDIR, "AtomicFile", "cannot write", target_);
+  if (exists && S_ISDIR(existing.st_mode)) throw_file_error(EISDIR, "", "cannot write", target_);
   temporary_ = folder_of(target_) / ".";
   temporary_ += target_.filename();
   temporary_ += ".tmp";
@@ -50,24 +50,33 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(behind_links(std:
   if (exists && ::fchmod(file_.get(), existing.st_mode & 07777) != 0) errno = 0;
 }
 
+// The temporary name is ours; a message speaks of the file that was asked for.
+FileDescriptor AtomicFile::open_for_target() const {
+  try {
+    return open_file("", temporary_, O_WRONLY | O_CREAT | O_NOFOLLOW);
+  } catch (const std::system_error& error) {
+    throw_file_error(error.code().value(), "", "cannot write", target_);
+  }
+}
+
 void AtomicFile::open_temporary() {
   while (true) {
-    FileDescriptor file = open_file("AtomicFile", temporary_, O_WRONLY | O_CREAT | O_NOFOLLOW);
+    FileDescriptor file = open_for_target();
     // File systems without locks are used without.
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      throw_file_error(EBUSY, "AtomicFile", "another writer holds", temporary_);
+      throw_file_error(EBUSY, "", "another process is writing", target_);
     }
     // Between our open and our lock the previous holder may have renamed this very file to the target.
     struct stat ours {
     }, named{};
-    if (::fstat(file.get(), &ours) != 0) throw_file_error(errno, "AtomicFile", "cannot inspect", temporary_);
+    if (::fstat(file.get(), &ours) != 0) throw_file_error(errno, "", "cannot write", target_);
     if (::stat(temporary_.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
       continue;
     file_ = std::move(file);
     if (::ftruncate(file_.get(), 0) != 0) {
       const int error = errno;
       discard();
-      throw_file_error(error, "AtomicFile", "cannot write", target_);
+      throw_file_error(error, "", "cannot write", target_);
     }
     return;
   }
@@ -94,7 +103,7 @@ void AtomicFile::check_open(const char* caller) const {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   check_open("AtomicFile::write");
   try {
-    write_all("AtomicFile", file_, target_, bytes);
+    write_all("", file_, target_, bytes);
   } catch (...) {
     discard();
     throw;
@@ -110,11 +119,11 @@ void AtomicFile::commit() {
   if (::fsync(file_.get()) != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
     discard();
-    throw_file_error(error, "AtomicFile", "cannot write", target_);
+    throw_file_error(error, "", "cannot write", target_);
   }
   // Some network file systems report a full disk only here; fsync above has already asked them.
   const int error = file_.close();
-  if (error != 0) throw_file_error(error, "AtomicFile", "cannot write", target_);
+  if (error != 0) throw_file_error(error, "", "cannot write", target_);
   sync_folder(folder_of(target_));
 }
 
@@ -125,14 +134,14 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  const FileDescriptor file = open_file("read_file", path, O_RDONLY);
+  const FileDescriptor file = open_file("", path, O_RDONLY);
   struct stat info {};
   const bool sized = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
   // The size is a first guess only: pipes and /proc files say 0, and a file may grow while it is read.
   std::string contents(sized ? static_cast<std::size_t>(info.st_size) + 1 : 4096, '\0');
   std::size_t used = 0;
   while (true) {
-    used += read_up_to("read_file", file, path,
+    used += read_up_to("", file, path,
                        std::as_writable_bytes(std::span(contents.data() + used, contents.size() - used)));
     if (used < contents.size()) break;
     contents.resize(contents.size() * 2);

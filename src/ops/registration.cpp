@@ -28,7 +28,11 @@ EdgeShape attention_shape(const at::Tensor& query, const at::Tensor& key) {
 AttentionInputs checked_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                const at::Tensor& row_offsets, const at::Tensor& col_indices,
                                std::optional<double> scale) {
-  const EdgeSet edges = EdgeSet::from_csr(attention_shape(query, key), row_offsets, col_indices);
+  // Not EdgeSet::from_csr, whose messages would speak of a call that the user has not made.
+  const EdgeShape shape = attention_shape(query, key);
+  graph::check_shape("edge_attention", shape);
+  graph::check_csr("edge_attention", shape, row_offsets, col_indices);
+  const EdgeSet edges = EdgeSet::from_trusted_csr(shape, row_offsets.contiguous(), col_indices.contiguous());
   functional::EdgeAttentionOptions options;
   options.scale = scale;
   functional::check_attention(query, key, value, edges, options);

@@ -32,6 +32,7 @@ class AtomicFile {
   const std::filesystem::path& target() const { return target_; }
 
  private:
+  FileDescriptor open_for_target() const;
   void open_temporary();
   void check_open(const char* caller) const;
   void discard() noexcept;

@@ -28,8 +28,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// open(2) with O_CLOEXEC, retried on EINTR. Throws std::system_error that names `caller`, the path and the
-// reason.
+// open(2) with O_CLOEXEC, retried on EINTR. Throws std::system_error that names `caller` (unless empty), the
+// path and the reason.
 FileDescriptor open_file(const char* caller, const std::filesystem::path& path, int flags);
 
 // Writes all bytes, or throws std::system_error that names `caller`, the path and the reason.
