@@ -2,6 +2,7 @@
 //
 // edge_attention is differentiable; its forward and backward are functional ops of their own, so that tracing
 // (FakeTensor, torch.compile) sees shapes without running them.
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -201,6 +202,58 @@ at::Tensor edge_attention_plain(const at::Tensor& query, const at::Tensor& key, 
   return std::get<0>(call_forward(query, key, value, row_offsets, col_indices, scale));
 }
 
+// ---- autocast ----
+//
+// Query, key and value are cast together, for under torch.autocast some come from a matrix product (bfloat16)
+// and some do not (float32). Under float16, which the kernels do not have, they meet in float32. As
+// everywhere in autocast, float64 stays as it is.
+
+using AttentionOp = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                               const at::Tensor&, std::optional<double>);
+using CreditOp = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const at::Tensor&, const at::Tensor&, std::optional<double>, c10::string_view,
+                            c10::string_view);
+
+template <c10::DeviceType device>
+class Autocast {
+ public:
+  static at::Tensor edge_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                   const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                                   std::optional<double> scale) {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("edgewise::edge_attention", "").typed<AttentionOp>();
+    const Off off;
+    return op.call(cast(query), cast(key), cast(value), row_offsets, col_indices, scale);
+  }
+
+  static at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key,
+                                const at::Tensor& value, const at::Tensor& row_offsets,
+                                const at::Tensor& col_indices, std::optional<double> scale,
+                                c10::string_view estimator, c10::string_view present_form) {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("edgewise::edge_credit", "").typed<CreditOp>();
+    const Off off;
+    return op.call(cast(grad_output), cast(query), cast(key), cast(value), row_offsets, col_indices, scale,
+                   estimator, present_form);
+  }
+
+  static void register_rules(torch::Library& library) {
+    library.impl("edge_attention", &Autocast::edge_attention);
+    library.impl("edge_credit", &Autocast::edge_credit);
+  }
+
+ private:
+  // What the op does inside is not cast a second time.
+  struct Off {
+    c10::impl::ExcludeDispatchKeyGuard guard{
+        at::autocast::get_autocast_dispatch_key_from_device_type(device)};
+  };
+  static at::Tensor cast(const at::Tensor& tensor) {
+    const at::ScalarType wanted = at::autocast::get_autocast_dtype(device);
+    return at::autocast::cached_cast(wanted == at::kHalf ? at::kFloat : wanted, tensor, device);
+  }
+};
+
 void register_backend(torch::Library& library) {
   library.impl("edge_attention", &edge_attention_plain);
   library.impl("edge_attention_forward", &edge_attention_forward);
@@ -248,6 +301,12 @@ TORCH_LIBRARY_IMPL(edgewise, CUDA, library) {
 }
 TORCH_LIBRARY_IMPL(edgewise, Autograd, library) {
   library.impl("edge_attention", &edge_attention_autograd);
+}
+TORCH_LIBRARY_IMPL(edgewise, AutocastCPU, library) {
+  Autocast<c10::DeviceType::CPU>::register_rules(library);
+}
+TORCH_LIBRARY_IMPL(edgewise, AutocastCUDA, library) {
+  Autocast<c10::DeviceType::CUDA>::register_rules(library);
 }
 TORCH_LIBRARY_IMPL(edgewise, Meta, library) {
   library.impl("edge_attention",

@@ -52,6 +52,40 @@ def test_second_derivatives_are_refused_not_silently_zero():
         torch.autograd.grad(edgewise.edge_attention(q, k, v, *csr(mask)).square().sum(), q, create_graph=True)
 
 
+def test_autocast_casts_query_key_and_value_together():
+    q, k, v, mask = inputs(torch.float32)
+    edges = csr(mask)
+    plain = edgewise.edge_attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        # As in a model: the query comes out of a product, the value does not.
+        mixed = edgewise.edge_attention(q.bfloat16(), k, v, *edges)
+        credit = edgewise.edge_credit(torch.ones_like(mixed).float(), q, k.bfloat16(), v, *edges)
+    assert mixed.dtype == torch.bfloat16 and torch.equal(mixed, plain)
+    assert torch.equal(credit, edgewise.edge_credit(torch.ones_like(plain), q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges))
+    grads = torch.autograd.grad(mixed.float().square().sum(), (q, k, v))
+    expected = torch.autograd.grad(plain.float().square().sum(), (q, k, v))
+    for mine, theirs in zip(grads, expected):
+        assert mine.dtype == torch.float32 and torch.equal(mine, theirs)
+    wide = edgewise.edge_attention(q.half().float(), k, v, *edges)
+    with torch.autocast("cpu", dtype=torch.float16):  # no kernel has float16
+        assert torch.equal(edgewise.edge_attention(q.half(), k, v, *edges), wide)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert edgewise.edge_attention(q.double(), k.double(), v.double(), *edges).dtype == torch.float64
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False), pytest.raises(TypeError, match="one dtype"):
+        edgewise.edge_attention(q.bfloat16(), k, v, *edges)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_autocast_on_cuda():
+    q, k, v, mask = (x.detach().cuda() for x in inputs(torch.float32))
+    edges = csr(mask.cpu())
+    edges = tuple(x.cuda() for x in edges)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert edgewise.edge_attention(q.bfloat16(), k, v, *edges).dtype == torch.bfloat16
+    with torch.autocast("cuda"):  # float16
+        assert edgewise.edge_attention(q.half(), k, v, *edges).dtype == torch.float32
+
+
 def test_opcheck():
     q, k, v, mask = inputs()
     torch.library.opcheck(torch.ops.edgewise.edge_attention.default, (q, k, v, *csr(mask)))
