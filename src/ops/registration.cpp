@@ -19,20 +19,20 @@
 namespace edgewise::ops {
 namespace {
 
-EdgeShape attention_shape(const at::Tensor& query, const at::Tensor& key) {
-  TORCH_CHECK_VALUE(query.dim() == 4 && key.dim() == 4,
-                    "edge_attention: expected query [B, H, L, D] and key [B, H, S, D]; got ", query.sizes(),
-                    " and ", key.sizes());
+EdgeShape attention_shape(const char* function, const at::Tensor& query, const at::Tensor& key) {
+  TORCH_CHECK_VALUE(query.dim() == 4 && key.dim() == 4, function,
+                    ": expected query [B, H, L, D] and key [B, H, S, D]; got ", query.sizes(), " and ",
+                    key.sizes());
   return {query.size(0), query.size(1), query.size(2), key.size(2)};
 }
 
-AttentionInputs checked_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                               const at::Tensor& row_offsets, const at::Tensor& col_indices,
-                               std::optional<double> scale) {
+AttentionInputs checked_inputs(const char* function, const at::Tensor& query, const at::Tensor& key,
+                               const at::Tensor& value, const at::Tensor& row_offsets,
+                               const at::Tensor& col_indices, std::optional<double> scale) {
   // Not EdgeSet::from_csr, whose messages would speak of a call that the user has not made.
-  const EdgeShape shape = attention_shape(query, key);
-  graph::check_shape("edge_attention", shape);
-  graph::check_csr("edge_attention", shape, row_offsets, col_indices);
+  const EdgeShape shape = attention_shape(function, query, key);
+  graph::check_shape(function, shape);
+  graph::check_csr(function, shape, row_offsets, col_indices);
   const EdgeSet edges = EdgeSet::from_trusted_csr(shape, row_offsets.contiguous(), col_indices.contiguous());
   functional::EdgeAttentionOptions options;
   options.scale = scale;
@@ -46,7 +46,7 @@ std::tuple<at::Tensor, at::Tensor> edge_attention_forward(const at::Tensor& quer
                                                           const at::Tensor& col_indices,
                                                           std::optional<double> scale) {
   const AttentionForward result =
-      run_forward(checked_inputs(query, key, value, row_offsets, col_indices, scale));
+      run_forward(checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale));
   return {result.output, result.lse};
 }
 
@@ -68,7 +68,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
     const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const at::Tensor& row_offsets, const at::Tensor& col_indices, const at::Tensor& output,
     const at::Tensor& lse, std::optional<double> scale) {
-  const AttentionInputs in = checked_inputs(query, key, value, row_offsets, col_indices, scale);
+  const AttentionInputs in =
+      checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
   TORCH_CHECK_VALUE(
       grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
       "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
@@ -82,7 +83,8 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                        std::optional<double> scale, c10::string_view estimator,
                        c10::string_view present_form) {
-  const AttentionInputs in = checked_inputs(query, key, value, row_offsets, col_indices, scale);
+  const AttentionInputs in =
+      checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
   const AttentionForward forward = run_forward(in);
   TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
                         grad_output.scalar_type() == forward.output.scalar_type(),

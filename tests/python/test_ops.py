@@ -155,6 +155,8 @@ def test_refuses_columns_out_of_range_and_unknown_names():
     columns[-1] = 7
     with pytest.raises(IndexError, match=r"edge_attention: expected columns in \[0, 7\)"):
         edgewise.edge_attention(q, k, v, offsets, columns)
+    with pytest.raises(IndexError, match=r"edge_credit: expected columns in \[0, 7\)"):
+        edgewise.edge_credit(q, q, k, v, offsets, columns)
     with pytest.raises(ValueError, match="bernoulli, poisson; got 'gauss'"):
         edgewise.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), law="gauss")
     with pytest.raises(ValueError, match="auto, direct, fastrg"):
