@@ -19,6 +19,7 @@ struct ListOpsArguments {
 
 int run(const ListOpsArguments& arguments) {
   const data::ListOpsOptions& o = arguments.options;
+  data::prepare_listops_folder(arguments.out);  // a folder that cannot be written is known before the work
   train::ProgressOptions bar;
   bar.label = "listops";
   bar.total = o.train_size + o.validation_size + o.test_size;

@@ -76,10 +76,18 @@ void write_listops(const std::string& path, const ListOpsExamples& examples) {
   file.commit();
 }
 
-void write_listops(const std::string& folder, const ListOpsData& data) {
+void prepare_listops_folder(const std::string& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  TORCH_CHECK(!failure, "write_listops: could not make folder '", folder, "': ", failure.message());
+  TORCH_CHECK(!failure, "ListOps: cannot make the folder '", folder, "': ", failure.message(),
+              ". Choose one that can be written.");
+  for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest}) {
+    const io::AtomicFile probe(listops_path(folder, split));  // gone again without a commit
+  }
+}
+
+void write_listops(const std::string& folder, const ListOpsData& data) {
+  prepare_listops_folder(folder);
   write_listops(listops_path(folder, Split::kTrain), data.train);
   write_listops(listops_path(folder, Split::kValidation), data.validation);
   write_listops(listops_path(folder, Split::kTest), data.test);

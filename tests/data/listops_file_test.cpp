@@ -123,9 +123,17 @@ TEST(ListOpsFile, FilesThatCannotBeOpenedAreExplained) {
     write_listops("/nowhere/basic_val.tsv", ListOpsExamples());
     FAIL() << "no error";
   } catch (const std::system_error& error) {  // as every file that io writes
-    EXPECT_THAT(error.what(), testing::HasSubstr("/nowhere/.basic_val.tsv"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cannot write '/nowhere/basic_val.tsv'"));
     EXPECT_THAT(error.what(), testing::HasSubstr("No such file"));
   }
+}
+
+TEST(ListOpsFile, AFolderIsPreparedWithoutLeavingFiles) {
+  const ScratchFolder folder;
+  prepare_listops_folder(folder.file("a/b"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "a/b"));
+  EXPECT_ERROR(prepare_listops_folder(folder.write("file", "x") + "/b"), "/file/b'");
+  EXPECT_THROW(prepare_listops_folder("/proc"), std::system_error);  // refuses new files even to root
 }
 
 }  // namespace

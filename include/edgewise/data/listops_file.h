@@ -16,6 +16,9 @@ std::string listops_text(std::span<const uint8_t> tokens);
 
 std::string listops_path(const std::string& folder, Split split);  // folder/basic_{train,val,test}.tsv
 
+// Makes the folder when missing; throws when one of the three files could not be written into it.
+void prepare_listops_folder(const std::string& folder);
+
 // Appears under its name only when complete. Lines end in CR LF, as in the official files.
 void write_listops(const std::string& path, const ListOpsExamples& examples);
 // The three files; the folder is made when missing.
