@@ -1,5 +1,6 @@
 #include <edgewise/train/stop_signal.h>
 
+#include <atomic>
 #include <csignal>
 
 #include <c10/util/Exception.h>
@@ -7,16 +8,16 @@
 namespace edgewise::train {
 namespace {
 
-volatile std::sig_atomic_t stop_requested = 0;
+// The signal may arrive in any thread, and two may arrive at once.
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may use nothing else");
 bool installed = false;
 struct sigaction previous_interrupt, previous_terminate;
 
 void on_signal(int number) {
-  if (stop_requested) {  // the user insists
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-  }
-  stop_requested = 1;
+  if (!stop_requested.exchange(true)) return;
+  std::signal(number, SIG_DFL);  // the user insists
+  std::raise(number);
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ StopSignal::StopSignal() {
   TORCH_CHECK(!installed,
               "StopSignal: expected one at a time; another training run is active in this process");
   installed = true;
-  stop_requested = 0;
+  stop_requested = false;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -38,11 +39,11 @@ StopSignal::~StopSignal() {
   sigaction(SIGINT, &previous_interrupt, nullptr);
   sigaction(SIGTERM, &previous_terminate, nullptr);
   installed = false;
-  stop_requested = 0;
+  stop_requested = false;
 }
 
 bool StopSignal::requested() {
-  return stop_requested != 0;
+  return stop_requested;
 }
 
 }  // namespace edgewise::train

@@ -102,6 +102,7 @@ struct Trainer::State {
   StepOptions step_options;
   MetricsWriter metrics;
   CheckpointInfo info;  // where the run stands
+  bool saved = false;   // whether last.safetensors stands there too
 
  private:
   void resume();
@@ -144,7 +145,10 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
 
 void Trainer::State::resume() {
   // A run killed before its first checkpoint starts again from nothing.
-  if (file_exists(folder.last())) info = load_checkpoint(folder.last(), *model, &optimizer);
+  if (file_exists(folder.last())) {
+    info = load_checkpoint(folder.last(), *model, &optimizer);
+    saved = true;
+  }
   info.recipe = recipe_toml;
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
@@ -238,6 +242,7 @@ void Trainer::State::snapshot_edges() {
 
 void Trainer::State::save_last() {
   save_checkpoint(folder.last(), *model, &optimizer, info);
+  saved = true;
 }
 
 std::optional<Evaluation> Trainer::State::evaluate_test() {
@@ -279,6 +284,7 @@ RunSummary Trainer::State::run() {
       const data::Batch batch = batches.next();
       const StepReport report = train_step(batch);
       ++info.step;
+      saved = false;
       if (info.step == 1 || is_due(recipe.train.log_every))
         log_step(report, batch.size(), seconds_since(step_start));
       progress.update(info.step, {{"loss", short_number(report.loss)},
@@ -286,10 +292,12 @@ RunSummary Trainer::State::run() {
                                   {"density", short_number(report.density.mean().item<double>())}});
       const bool evaluated = is_due(recipe.train.eval_every);
       if (evaluated) evaluate_validation(progress);
+      if (evaluated || is_due(recipe.train.checkpoint_every)) save_last();
       if (options.after_step) options.after_step(info.step);
-      if (evaluated || is_due(recipe.train.checkpoint_every) || StopSignal::requested()) save_last();
     }
   }
+  // Whenever the signal came: what it stopped is on disk.
+  if (!saved) save_last();
 
   RunSummary summary;
   summary.run_folder = folder.root;

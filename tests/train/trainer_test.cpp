@@ -24,6 +24,7 @@
 #include <edgewise/io/safetensors.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/metrics.h>
+#include <edgewise/train/stop_signal.h>
 
 #include "kit/scratch_folder.h"
 
@@ -181,6 +182,9 @@ TEST(Trainer, StopAndResumeEqualsOneRun) {
     EXPECT_TRUE(first.interrupted);
     EXPECT_EQ(first.exit_code(), 130);
     EXPECT_EQ(first.steps, stop);
+    // after_step is the last that happens before the loop looks for a signal: what it stopped is saved all
+    // the same.
+    EXPECT_EQ(read_checkpoint_info((folder / "checkpoints" / "last.safetensors").string()).step, stop);
     const RunSummary second = run(recipe, folder, true);
     EXPECT_FALSE(second.interrupted);
     expect_same_run(scratch.path() / "whole", folder);
@@ -213,6 +217,20 @@ TEST(Trainer, AnInterruptedEvaluationIsRepeated) {
   options.resume = true;
   EXPECT_FALSE(Trainer(recipe, data, options).run().interrupted);
   expect_same_run(scratch.path() / "whole", scratch.path() / "cut");
+}
+
+// A first signal asks, a second one ends the process.
+TEST(TrainerDeathTest, ASecondSignalEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignal signal;
+        std::raise(SIGINT);
+        if (!StopSignal::requested()) std::_Exit(1);
+        std::raise(SIGTERM);
+        std::_Exit(2);
+      },
+      testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(Trainer, MicroBatchesDoNotChangeTheRun) {
