@@ -66,9 +66,9 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
           {"density", to_vector(found.density)}};
 }
 
-bool is_test_of(const MetricRecord& record, int64_t step) {
-  const MetricValue *kind = find_metric(record, "kind"), *at = find_metric(record, "step");
-  return kind && at && *kind == MetricValue("test") && *at == MetricValue(step);
+bool same_occasion(const MetricRecord& record, const MetricRecord& other) {
+  const MetricValue *kind = find_metric(other, "kind"), *step = find_metric(other, "step");
+  return kind && step && *kind == *find_metric(record, "kind") && *step == *find_metric(record, "step");
 }
 
 // The exact penalty is over valid pairs; only the sampled one may count padding.
@@ -113,6 +113,7 @@ struct Trainer::State {
   void evaluate_validation(Progress& progress);
   std::optional<Evaluation> evaluate_test();
   void save_last();
+  void write_once(const MetricRecord& record);
   void snapshot_edges();
   EvaluationOptions evaluation_options() const;
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
@@ -199,12 +200,13 @@ EvaluationOptions Trainer::State::evaluation_options() const {
 }
 
 void Trainer::State::evaluate_validation(Progress& progress) {
-  info.evaluation_pending = true;
+  const bool repeated = std::exchange(info.evaluation_pending, true);
   EvaluationOptions settings = evaluation_options();
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
   const Evaluation found = evaluate(*model, *dataset, data::Split::kValidation, settings);
   if (!found.complete) return;
-  metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
+  const MetricRecord record = evaluation_record("eval", info.step, data::Split::kValidation, found);
+  repeated ? write_once(record) : metrics.write(record);
   if (!info.best_metric || found.accuracy > *info.best_metric) {
     info.best_metric = found.accuracy;
     info.best_step = info.step;
@@ -249,12 +251,17 @@ std::optional<Evaluation> Trainer::State::evaluate_test() {
   load_checkpoint(folder.best(), *model);
   const Evaluation found = evaluate(*model, *dataset, data::Split::kTest, evaluation_options());
   if (!found.complete) return std::nullopt;
-  // Resuming a run that has ended only repeats its last line; once is enough.
-  for (const MetricRecord& record : read_metrics(folder.metrics())) {
-    if (is_test_of(record, info.step)) return found;
-  }
-  metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
+  write_once(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
+}
+
+// What a run repeats after resuming (an evaluation that was cut short, the test of a run that had ended) may
+// have been recorded already, just before a kill; it gives the same numbers, and once is enough.
+void Trainer::State::write_once(const MetricRecord& record) {
+  for (const MetricRecord& other : read_metrics(folder.metrics())) {
+    if (same_occasion(record, other)) return;
+  }
+  metrics.write(record);
 }
 
 RunSummary Trainer::State::run() {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -215,6 +216,42 @@ TEST(Trainer, AnInterruptedEvaluationIsRepeated) {
   EXPECT_TRUE(read_checkpoint_info((scratch.path() / "cut" / "checkpoints" / "last.safetensors").string())
                   .evaluation_pending);
   options.resume = true;
+  EXPECT_FALSE(Trainer(recipe, data, options).run().interrupted);
+  expect_same_run(scratch.path() / "whole", scratch.path() / "cut");
+}
+
+// The repeated validation is recorded, and then the process dies before it can save that it is no longer
+// pending.
+TEST(Trainer, AnEvaluationIsRecordedOnceHoweverOftenItIsRepeated) {
+  struct Dying : data::RepeatedTokens {
+    using RepeatedTokens::RepeatedTokens;
+    data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+      if (split == data::Split::kValidation) {
+        if (interrupt) std::raise(SIGINT);
+        // After the batches of the validation itself only the snapshot of the edges asks for one more.
+        if (batches_left-- == 0) throw std::runtime_error("killed");
+      }
+      return RepeatedTokens::batch(split, indices);
+    }
+    mutable std::atomic<int> batches_left = 1000;
+    std::atomic<bool> interrupt = true;
+  };
+  const ScratchFolder scratch;
+  const Recipe recipe = tiny_recipe({"train.snapshot_edges=true"});
+  run(recipe, scratch.path() / "whole");
+  const auto data = std::make_shared<Dying>(data::RepeatedTokensOptions{
+      .length = 8, .train_size = 512, .validation_size = 32, .test_size = 32, .seed = 0});
+  TrainerOptions options;
+  options.run_folder = scratch.path() / "cut";
+  EXPECT_TRUE(Trainer(recipe, data, options).run().interrupted);
+  options.resume = true;
+  data->interrupt = false;
+  data->batches_left = 8;  // 32 sequences in micro-batches of 4
+  EXPECT_THROW(Trainer(recipe, data, options).run(), std::runtime_error);
+  EXPECT_TRUE(read_checkpoint_info((scratch.path() / "cut" / "checkpoints" / "last.safetensors").string())
+                  .evaluation_pending);
+  EXPECT_THAT(io::read_file(scratch.path() / "cut" / "metrics.jsonl"), testing::HasSubstr("\"eval\""));
+  data->batches_left = 1000;
   EXPECT_FALSE(Trainer(recipe, data, options).run().interrupted);
   expect_same_run(scratch.path() / "whole", scratch.path() / "cut");
 }
