@@ -1,6 +1,10 @@
 #include "train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -45,8 +49,38 @@ std::map<std::string, std::string> flatten(const std::string& text) {
   return result;
 }
 
+constexpr const char* kLockName = ".lock";
+
+// Whether there is anything but the lock.
 bool has_files(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
+  if (!std::filesystem::exists(folder)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().filename() != kLockName) return true;
+  }
+  return false;
+}
+
+io::FileDescriptor take_lock(const std::filesystem::path& root) {
+  io::FileDescriptor file = io::open_file("train", root / kLockName, O_WRONLY | O_CREAT);
+  // File systems without locks are used without.
+  const bool taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  TORCH_CHECK_VALUE(
+      !taken, "train: expected the run folder ", root.string(),
+      " for this run alone; another run is training in it. Wait for that one or stop it, or choose "
+      "another folder with --run.");
+  return file;
+}
+
+void check_contents(const RunFolder& folder, const std::string& recipe_toml, bool resume) {
+  const std::string root = folder.root.string();
+  if (!has_files(folder.root)) return;
+  TORCH_CHECK_VALUE(resume, "train: expected an empty run folder for a new run; ", root,
+                    " has files. Continue it with --resume, or choose another folder.");
+  TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
+                    " in the run to resume; there is none. Choose the folder of an edgewise run.");
+  const auto change = forbidden_change(io::read_file(folder.config()), recipe_toml);
+  TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root, " was started with; ", *change,
+                    ". Resume with the old value, or start a new run in another folder.");
 }
 
 }  // namespace
@@ -77,19 +111,18 @@ std::string RunFolder::edges(int64_t step, size_t layer) const {
 }
 
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume) {
-  const RunFolder folder{root};
+  RunFolder folder{.root = root};
   TORCH_CHECK_VALUE(!std::filesystem::exists(root) || std::filesystem::is_directory(root),
                     "train: expected the run folder ", root.string(), " to be a folder; it is a file");
-  if (has_files(root)) {
-    TORCH_CHECK_VALUE(resume, "train: expected an empty run folder for a new run; ", root.string(),
-                      " has files. Continue it with --resume, or choose another folder.");
-    TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
-                      " in the run to resume; there is none. Choose the folder of an edgewise run.");
-    const auto change = forbidden_change(io::read_file(folder.config()), recipe_toml);
-    TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root.string(), " was started with; ",
-                      *change, ". Resume with the old value, or start a new run in another folder.");
+  // A run that is going on is told before its files are. Where there was none, nothing is made in a folder
+  // that is refused; what is found before the lock is looked at again behind it.
+  if (file_exists((root / kLockName).string())) folder.lock = take_lock(root);
+  check_contents(folder, recipe_toml, resume);
+  if (!folder.lock.is_open()) {
+    std::filesystem::create_directories(root);
+    folder.lock = take_lock(root);
+    check_contents(folder, recipe_toml, resume);
   }
-  std::filesystem::create_directories(root);
   // First of all files: a run killed from here on can be resumed.
   if (!file_exists(folder.config())) write_description(folder, recipe_toml);
   std::filesystem::create_directories(root / "checkpoints");

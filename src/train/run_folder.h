@@ -1,6 +1,8 @@
 // The files of one run, and the rules for starting or continuing in a folder.
 #pragma once
 
+#include <edgewise/io/file_descriptor.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -9,6 +11,9 @@ namespace edgewise::train {
 
 struct RunFolder {
   std::filesystem::path root;
+  // Held while the run lives, so that no second process trains in the folder. The system drops it with the
+  // process, however that ends.
+  io::FileDescriptor lock = {};
 
   std::string config() const { return (root / "config.toml").string(); }
   std::string environment() const { return (root / "env.json").string(); }
@@ -18,8 +23,9 @@ struct RunFolder {
   std::string edges(int64_t step, size_t layer) const;  // edges/step-00000100-layer-0.safetensors
 };
 
-// Makes the folder ready. A new run needs an empty folder and gets its description; a resumed one needs the
-// recipe it was started with, in everything but the keys that may change between sessions.
+// Locks the folder and makes it ready. A new run needs an empty folder and gets its description; a resumed
+// one needs the recipe it was started with, in everything but the keys that may change between sessions.
+// Throws when another run holds the lock.
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
 
 // Writes config.toml and env.json.

@@ -270,6 +270,29 @@ TEST(TrainerDeathTest, ASecondSignalEndsTheProcess) {
       testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST(Trainer, OneRunAtATimeInAFolder) {
+  const ScratchFolder scratch;
+  const Recipe recipe = tiny_recipe({"train.steps=8"});
+  const auto folder = scratch.path() / "run";
+  TrainerOptions options;
+  options.run_folder = folder;
+  {
+    const Trainer first(recipe, tiny_data(recipe), options);
+    for (const bool resume : {false, true}) {
+      EXPECT_THAT(
+          message_of([&] { run(recipe, folder, resume); }),
+          testing::AllOf(testing::HasSubstr(folder.string()),
+                         testing::HasSubstr("another run is training in it"), testing::HasSubstr("--run")));
+    }
+  }
+  // The file stays, the lock does not; alone in the folder it does not make it a run.
+  EXPECT_EQ(run(recipe, folder, true).steps, 8);
+  const auto empty = scratch.path() / "empty";
+  std::filesystem::create_directory(empty);
+  io::write_file_atomically((empty / ".lock").string(), "");
+  EXPECT_EQ(run(recipe, empty).steps, 8);
+}
+
 TEST(Trainer, MicroBatchesDoNotChangeTheRun) {
   const ScratchFolder scratch;
   const std::vector<std::string> plain = {"model.dropout=0", "train.steps=6", "train.eval_every=6",
@@ -323,6 +346,7 @@ TEST(Trainer, RefusesFoldersThatDoNotFit) {
   std::filesystem::create_directory(stranger);
   io::write_file_atomically((stranger / "notes.txt").string(), "x");
   EXPECT_THAT(message_of([&] { run(tiny_recipe(), stranger, true); }), testing::HasSubstr("config.toml"));
+  EXPECT_FALSE(std::filesystem::exists(stranger / ".lock")) << "a refused folder is left as it was";
 }
 
 TEST(Trainer, ANanStopsTheRunAndIsNamed) {

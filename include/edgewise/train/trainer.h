@@ -40,8 +40,8 @@ struct RunSummary {
 
 class Trainer {
  public:
-  // Builds the model, then opens the run folder; throws when a new run's folder is not empty or a resumed one
-  // belongs to another recipe. Nothing keeps two processes out of one folder.
+  // Builds the model, then locks and opens the run folder; throws when a new run's folder is not empty, a
+  // resumed one belongs to another recipe, or another Trainer, here or in another process, has the folder.
   Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
   ~Trainer();
 
