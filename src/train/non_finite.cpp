@@ -3,36 +3,48 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "train/dropout_seed.h"
+
 namespace edgewise::train {
 namespace {
 
 // Empty when all values are finite.
 std::string describe(const std::string& kind, const std::string& name, const at::Tensor& value) {
   if (!value.defined() || value.numel() == 0) return {};
+  torch::NoGradGuard no_grad;
   const int64_t bad = value.isfinite().logical_not().sum().item<int64_t>();
   if (bad == 0) return {};
   return kind + " " + name + " (" + std::to_string(bad) + " of " + std::to_string(value.numel()) + " values)";
 }
 
-}  // namespace
-
-std::string find_non_finite(Classifier& model, const ModelInput& input) {
-  torch::NoGradGuard no_grad;
-  for (const auto& item : model.named_parameters()) {
-    const std::string found = describe("parameter", item.key(), item.value());
-    if (!found.empty()) return found;
-  }
+// The first state of the pass that is not finite. Gradients are recorded as in training: without, a source of
+// edges may draw less.
+std::string find_state(Classifier& model, const ModelInput& input) {
   std::string first;
   ModelInput watched = input;
   watched.watch = [&](const std::string& name, const at::Tensor& value) {
     if (first.empty()) first = describe("state", name, value);
   };
+  seed_dropout(input.random);
   try {
     model.forward(watched);
   } catch (const c10::Error&) {
     // A check inside the model may refuse values that are not finite; what was seen before it still counts.
   }
-  if (!first.empty()) return first;
+  return first;
+}
+
+}  // namespace
+
+std::string find_non_finite(Classifier& model, std::span<const ModelInput> passes) {
+  for (const auto& item : model.named_parameters()) {
+    const std::string found = describe("parameter", item.key(), item.value());
+    if (!found.empty()) return found;
+  }
+  for (const ModelInput& pass : passes) {
+    const std::string found = find_state(model, pass);
+    if (!found.empty()) return found;
+  }
   for (const auto& item : model.named_parameters()) {
     const std::string found = describe("gradient of", item.key(), item.value().grad());
     if (!found.empty()) return found;

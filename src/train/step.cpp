@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include "train/dropout_seed.h"
 #include "train/loss.h"
 #include "train/non_finite.h"
 
@@ -48,10 +49,11 @@ double ratio(double part, double whole) {
 
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
 ModelOutput forward(Classifier& model, const ModelInput& input) {
+  seed_dropout(input.random);
   try {
     return model.forward(input);
   } catch (const c10::Error&) {
-    const std::string place = find_non_finite(model, input);
+    const std::string place = find_non_finite(model, {&input, 1});
     if (place.empty()) throw;
     throw_non_finite("forward pass", input, place);
   }
@@ -87,7 +89,7 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
       if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
     }
     const double value = task_value + options.density_weight * penalty_value;
-    if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, input));
+    if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
     loss.backward();
 
     double share = 0;
@@ -108,10 +110,14 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
 void check_gradient_norm(Classifier& model, double norm, const data::Batch& batch, const StepOptions& options,
                          const RandomStream& random) {
   if (std::isfinite(norm)) return;
-  const int64_t micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch.size()) : batch.size();
-  const data::Batch part = to_device(slice_items(batch, 0, micro), options.device);
-  const ModelInput input = make_input(part, random, 0);
-  throw_non_finite("gradient", input, find_non_finite(model, input));
+  // All of the step's passes: any of them may have brought the gradient about.
+  std::vector<ModelInput> passes;
+  const int64_t micro = options.micro_batch > 0 ? options.micro_batch : batch.size();
+  for (int64_t first = 0; first < batch.size(); first += micro) {
+    const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
+    passes.push_back(make_input(to_device(host, options.device), random, first));
+  }
+  throw_non_finite("gradient", passes.front(), find_non_finite(model, passes));
 }
 
 }  // namespace edgewise::train

@@ -22,7 +22,6 @@
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
 
-#include "kernels/philox.h"
 #include "train/loss.h"
 #include "train/memory.h"
 #include "train/run_folder.h"
@@ -34,14 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Torch's generator (dropout) starts afresh at every step, so that a resumed run draws what the whole run
-// would have drawn.
-void seed_step(uint64_t seed, int64_t step) {
-  constexpr uint32_t kNoLayer = 0xFFFFFFFF;  // attention's own dropout has the layers' numbers
-  torch::manual_seed(
-      kernels::stream_key(seed, static_cast<uint64_t>(step), kNoLayer, 0, 0, kernels::Purpose::kDropout));
 }
 
 at::Device parse_device(const std::string& name) {
@@ -162,7 +153,6 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
                             .step = static_cast<uint64_t>(info.step),
                             .layer = 0,
                             .first_item = 0};
-  seed_step(random.seed, info.step);
   optimizer.zero_grad();
   const StepReport report = accumulate_gradients(*model, batch, step_options, random);
   const double norm = optimizer.gradient_norm();

@@ -147,5 +147,59 @@ TEST(NonFinite, AGradientIsNamed) {
   }
 }
 
+// The item whose states overflow is in the second of three micro-batches; the others are sound.
+TEST(NonFinite, AllPassesOfTheStepAreRepeated) {
+  torch::manual_seed(5);
+  ClassifierOptions options = tiny_options();
+  options.encoder.norm = false;  // it would bring the large values back
+  SequenceClassifier model(options);
+  data::Batch batch = make_batch(Task::kSequence);
+  batch.tokens[0].masked_fill_(batch.tokens[0] == 10, 1);
+  batch.tokens[0][2][0] = 10;
+  {
+    torch::NoGradGuard no_grad;
+    model->named_parameters()["encoder.token_embedding.weight"][10].fill_(3e38);
+  }
+  try {
+    check_gradient_norm(*model, std::numeric_limits<double>::quiet_NaN(), batch, {.micro_batch = 2},
+                        {.seed = 0, .step = 9});
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), testing::HasSubstr("is state encoder.layers.0"));
+  }
+}
+
+// Fails on the micro-batch that begins with item 2, and keeps what every pass drew.
+struct FailingClassifier : SequenceClassifierImpl {
+  using SequenceClassifierImpl::SequenceClassifierImpl;
+  ModelOutput forward(const ModelInput& input) override {
+    first_items.push_back(input.random.first_item);
+    dropout.push_back(torch::rand({1}).item<double>());
+    ModelOutput output = SequenceClassifierImpl::forward(input);
+    edges.push_back(output.edge_count);
+    if (input.random.first_item == 2) output.logits = output.logits / 0.0;
+    if (input.watch) input.watch("logits", output.logits);
+    return output;
+  }
+  std::vector<int64_t> first_items, edges;
+  std::vector<double> dropout;
+};
+
+TEST(NonFinite, TheFailedPassIsRepeatedAsItWas) {
+  torch::manual_seed(5);
+  FailingClassifier model(tiny_options(sbm_factory()));
+  const data::Batch batch = make_batch(Task::kSequence);
+  try {
+    accumulate_gradients(model, batch, {.micro_batch = 2}, {.seed = 1, .step = 41});
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), testing::HasSubstr("state logits"));
+  }
+  EXPECT_THAT(model.first_items, testing::ElementsAre(0, 2, 2));
+  EXPECT_NE(model.dropout[0], model.dropout[1]);
+  EXPECT_EQ(model.dropout[1], model.dropout[2]);
+  EXPECT_EQ(model.edges[1], model.edges[2]);
+}
+
 }  // namespace
 }  // namespace edgewise::train

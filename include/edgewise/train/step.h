@@ -29,8 +29,9 @@ struct StepReport {
 };
 
 // Adds the gradient of the loss over `batch` to the model's parameters. Item i of the batch draws its edges
-// as item random.first_item + i, whatever the micro-batch. Throws when the loss is not finite, naming the
-// step and the first parameter, state or gradient that is not.
+// as item random.first_item + i, whatever the micro-batch; torch's generator, which ordinary dropout uses, is
+// seeded anew for every micro-batch. Throws when the loss is not finite, naming the step and the first
+// parameter, state or gradient that is not.
 StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
                                 const RandomStream& random);
 
