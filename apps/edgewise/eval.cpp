@@ -44,6 +44,7 @@ int run(const EvalArguments& arguments) {
   options.batch_size = recipe.train.micro_batch;
   options.seed = static_cast<uint64_t>(arguments.seed.value_or(recipe.train.seed));
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
+  options.count_padding = train::density_counts_padding(recipe);
   options.device = at::Device(recipe.train.device);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.json) {

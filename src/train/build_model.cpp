@@ -50,6 +50,12 @@ SbmEdgesOptions sbm_options(const Recipe& recipe) {
   return options;
 }
 
+bool density_counts_padding(const Recipe& recipe) {
+  const SbmEdgesOptions options = sbm_options(recipe);
+  // Edges that a pattern adds are counted together with the learned ones, over valid pairs.
+  return recipe.attention.kind == "sbm" && options.count_padding && !options.self_loops;
+}
+
 EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
   const std::string& kind = recipe.attention.kind;
   if (kind == "dense") return {};

@@ -45,7 +45,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
   torch::NoGradGuard no_grad;
   const EvaluationMode mode(model);
   Evaluation result;
-  double loss = 0;
+  double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;
   for (int64_t first = 0; first < size; first += options.batch_size) {
     if (options.stop && options.stop()) {
@@ -54,7 +54,10 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
     }
     std::vector<int64_t> indices(static_cast<size_t>(std::min(options.batch_size, size - first)));
     std::iota(indices.begin(), indices.end(), first);
-    const data::Batch batch = to_device(dataset.batch(split, indices), options.device);
+    const data::Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
+    const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
+    const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
+    pairs += batch_pairs;
     at::Tensor logits;
     for (int64_t draw = 0; draw < options.draws; ++draw) {
       ModelInput input;
@@ -63,7 +66,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
       input.random = evaluation_stream(options.seed, draw, first);
       const ModelOutput output = model.forward(input);
       logits = draw == 0 ? output.logits : logits + output.logits;
-      const at::Tensor weighted = output.densities.cpu() * static_cast<double>(batch.size());
+      const at::Tensor weighted = output.densities.cpu() * batch_pairs;
       result.density = result.density.defined() ? result.density + weighted : weighted;
     }
     const TaskLoss task = task_loss(logits / static_cast<double>(options.draws), batch);
@@ -75,7 +78,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
   if (result.examples == 0) return result;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
-  result.density /= static_cast<double>(result.examples * options.draws);
+  result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);
   return result;
 }
 

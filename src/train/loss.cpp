@@ -8,6 +8,17 @@ int64_t count_targets(const data::Batch& batch) {
   return batch.labels.dim() == 2 ? batch.masks.at(0).sum().item<int64_t>() : batch.size();
 }
 
+std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) {
+  std::vector<double> result;
+  for (size_t tower = 0; tower < batch.tokens.size(); ++tower) {
+    const bool masked = !count_padding && tower < batch.masks.size() && batch.masks[tower].defined();
+    const double length = static_cast<double>(batch.tokens[tower].size(1));
+    result.push_back(masked ? batch.masks[tower].sum(1).to(at::kDouble).square().sum().item<double>()
+                            : static_cast<double>(batch.size()) * length * length);
+  }
+  return result;
+}
+
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch) {
   at::Tensor scores = logits, labels = batch.labels;
   if (labels.dim() == 2) {

@@ -5,6 +5,8 @@
 
 #include <edgewise/data/dataset.h>
 
+#include <vector>
+
 namespace edgewise::train {
 
 struct TaskLoss {
@@ -15,6 +17,10 @@ struct TaskLoss {
 // Targets of a batch: items, or for token labels the valid tokens. Sums over micro-batches divided by this
 // number equal the mean over the whole batch.
 int64_t count_targets(const data::Batch& batch);
+
+// Per tower, the number that the density of a batch is divided by: pairs of valid tokens, or of all. The
+// density of several batches together is the mean of theirs with these weights.
+std::vector<double> density_pairs(const data::Batch& batch, bool count_padding);
 
 // logits [B, classes], or [B, N, classes] when batch.labels is [B, N].
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch);

@@ -22,19 +22,6 @@ ModelInput make_input(const data::Batch& batch, const RandomStream& random, int6
   return input;
 }
 
-// Per tower, the number that the density of a (micro-)batch is divided by. A batch's density is the mean of
-// its micro-batches' with these weights.
-std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) {
-  std::vector<double> result;
-  for (size_t tower = 0; tower < batch.tokens.size(); ++tower) {
-    const bool masked = !count_padding && tower < batch.masks.size() && batch.masks[tower].defined();
-    const double length = static_cast<double>(batch.tokens[tower].size(1));
-    result.push_back(masked ? batch.masks[tower].sum(1).to(at::kDouble).square().sum().item<double>()
-                            : static_cast<double>(batch.size()) * length * length);
-  }
-  return result;
-}
-
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }

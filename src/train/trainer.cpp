@@ -184,6 +184,7 @@ EvaluationOptions Trainer::State::evaluation_options() const {
   result.batch_size = recipe.train.micro_batch > 0 ? recipe.train.micro_batch : recipe.train.batch;
   result.seed = static_cast<uint64_t>(recipe.train.seed);
   result.draws = recipe.train.eval_draws;
+  result.count_padding = density_counts_padding(recipe);
   result.device = device;
   result.stop = [] { return StopSignal::requested(); };
   return result;

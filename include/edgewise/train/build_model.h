@@ -15,6 +15,9 @@ ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
 // The preset of the recipe with its overrides.
 SbmEdgesOptions sbm_options(const Recipe& recipe);
 
+// Whether the densities of the recipe's model count padding: those of SbmEdges alone do, under `published`.
+bool density_counts_padding(const Recipe& recipe);
+
 // dense gives an empty factory.
 EdgeSourceFactory edge_source_factory(const Recipe& recipe);
 

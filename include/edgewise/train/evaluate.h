@@ -15,7 +15,8 @@ struct EvaluationOptions {
   // Edges are drawn this many times and the logits averaged. The draws are fixed by the seed: they depend
   // neither on the training step nor on batch_size, so two evaluations of the same weights agree.
   int64_t draws = 1;
-  int64_t max_examples = 0;  // 0 = all
+  int64_t max_examples = 0;    // 0 = all
+  bool count_padding = false;  // whether the model's densities do (density_counts_padding of its recipe)
   at::Device device = at::kCPU;
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
 };
@@ -23,7 +24,9 @@ struct EvaluationOptions {
 struct Evaluation {
   double loss = 0;      // mean cross-entropy over targets
   double accuracy = 0;  // of targets
-  at::Tensor density;   // [layers, H] double on the CPU, mean over examples
+  // [layers, H] double on the CPU: edges over valid pairs of all examples together, whatever the batch size.
+  // Two towers: their average, batches weighted by the pairs of both.
+  at::Tensor density;
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
 };

@@ -1,0 +1,62 @@
+// Evaluation of a split gives the same figures whatever the batch size.
+#include <edgewise/train/evaluate.h>
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "models/tiny_model.h"
+
+namespace edgewise::train {
+namespace {
+
+using namespace testing_kit;
+
+// Five sequences of very different lengths, each batch padded to its own longest.
+class UnevenSequences : public data::Dataset {
+ public:
+  std::string name() const override { return "uneven"; }
+  int64_t size(data::Split) const override { return static_cast<int64_t>(kLengths.size()); }
+  int64_t vocabulary() const override { return 11; }
+  int64_t classes() const override { return 3; }
+  int64_t max_length() const override { return 12; }
+  bool labels_tokens() const override { return false; }
+  data::Batch batch(data::Split, std::span<const int64_t> indices) const override {
+    std::vector<int64_t> lengths;
+    for (const int64_t index : indices) lengths.push_back(kLengths.at(static_cast<size_t>(index)));
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const at::Tensor rows = torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()));
+    data::Batch batch;
+    batch.masks = {length_mask(lengths, longest)};
+    batch.tokens = {random_tokens(size({}), max_length(), 4).index({rows}).narrow(1, 0, longest) *
+                    batch.masks[0]};
+    batch.labels = rows.remainder(3);
+    return batch;
+  }
+
+  const std::vector<int64_t> kLengths = {12, 2, 7, 1, 4};
+};
+
+TEST(Evaluate, NothingDependsOnTheBatchSize) {
+  auto model = tiny_model<SequenceClassifier>(sbm_factory());
+  const UnevenSequences dataset;
+  const auto with = [&](int64_t batch_size) {
+    EvaluationOptions options;
+    options.batch_size = batch_size;
+    options.draws = 2;
+    return evaluate(*model, dataset, data::Split::kTest, options);
+  };
+  const Evaluation whole = with(5);
+  EXPECT_GT(whole.density.std().item<double>(), 0) << "heads of one density would prove little";
+  for (const int64_t batch_size : {1, 2, 3, 4}) {
+    const Evaluation parts = with(batch_size);
+    EXPECT_TRUE(torch::allclose(parts.density, whole.density, 1e-9, 0))
+        << "batch size " << batch_size << ": " << parts.density << " instead of " << whole.density;
+    EXPECT_NEAR(parts.loss, whole.loss, 1e-5);
+    EXPECT_EQ(parts.accuracy, whole.accuracy);
+  }
+}
+
+}  // namespace
+}  // namespace edgewise::train
