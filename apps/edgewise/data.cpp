@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -54,18 +55,19 @@ void add_data(CLI::App& app, Action& action) {
       ->required();
   listops->add_option("--train", arguments->options.train_size, "training examples")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   listops->add_option("--validation", arguments->options.validation_size, "validation examples")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   listops->add_option("--test", arguments->options.test_size, "test examples")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   listops->add_option("--seed", arguments->options.seed, "the same seed gives the same files")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0));
   listops->add_option("--jobs", arguments->options.jobs, "threads; never changes the files")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   listops->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }
 

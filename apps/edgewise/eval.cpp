@@ -13,6 +13,7 @@
 #include "command.h"
 #include "datasets.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -84,8 +85,9 @@ void add_eval(CLI::App& app, Action& action) {
   command
       ->add_option("--draws", arguments->draws,
                    "average the logits of so many draws of the edges; default: the recipe's")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--seed", arguments->seed, "seed of the edges; default: the recipe's");
+      ->check(whole_number(1));
+  command->add_option("--seed", arguments->seed, "seed of the edges; default: the recipe's")
+      ->check(whole_number(0));
   command->add_option("--set", arguments->overrides, "override a key of the run's recipe")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "command.h"
+#include "usage.h"
 
 namespace {
 
@@ -25,10 +26,13 @@ int report(std::string message) {
 int main(int argc, char** argv) {
   CLI::App app{
       "Edgewise: attention over learned sparse graphs.\n"
-      "Start with: edgewise train recipes/demo/edgewise.toml"};
+      "Start with: edgewise train recipes/demo/edgewise.toml",
+      "edgewise"};
   app.set_version_flag("--version", edgewise::version());
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
+  app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {
+    return edgewise::app::explain_usage(*parsed, error);
+  });
   edgewise::app::Action action;
   edgewise::app::add_train(app, action);
   edgewise::app::add_eval(app, action);

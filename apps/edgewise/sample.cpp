@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -78,13 +79,19 @@ void add_sample(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--out", arguments->out,
                       "write the edges (row_offsets, col_indices, shape) to this safetensors file");
-  command->add_option("--law", arguments->law, "bernoulli or poisson")->capture_default_str();
-  command->add_option("--sampler", arguments->sampler, "auto, direct or fastrg")->capture_default_str();
+  command->add_option("--law", arguments->law, "bernoulli or poisson")
+      ->capture_default_str()
+      ->check(one_of({"bernoulli", "poisson"}));
+  command->add_option("--sampler", arguments->sampler, "auto, direct or fastrg")
+      ->capture_default_str()
+      ->check(one_of({"auto", "direct", "fastrg"}));
   command->add_option("--exploration", arguments->exploration, "delta, added to every probability")
-      ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "seed")->capture_default_str();
+      ->capture_default_str()
+      ->check(number_of_at_least(0));
+  command->add_option("--seed", arguments->seed, "seed")->capture_default_str()->check(whole_number(0));
   command->add_option("--step", arguments->step, "step; another step draws other edges")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0));
   command->add_flag("--self-loops", arguments->self_loops, "add (i, i)");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

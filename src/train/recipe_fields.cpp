@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "train/recipe_nearest.h"
+#include "train/nearest_name.h"
 
 namespace edgewise::train {
 

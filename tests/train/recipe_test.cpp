@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "train/recipe_fields.h"
-#include "train/recipe_nearest.h"
+#include "train/nearest_name.h"
 
 namespace edgewise::train {
 namespace {

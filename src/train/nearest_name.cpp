@@ -1,4 +1,4 @@
-#include "train/recipe_nearest.h"
+#include "train/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>
