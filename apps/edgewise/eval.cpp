@@ -19,12 +19,27 @@ namespace edgewise::app {
 namespace {
 
 struct EvalArguments {
-  std::string run, split = "test", checkpoint = "best";
+  std::string run, split = "test", checkpoint;  // checkpoint empty: best, or last before there is a best
   int64_t draws = 0;
   std::optional<int64_t> seed;
   std::vector<std::string> overrides;
   bool json = false;
 };
+
+std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted) {
+  const auto file = [&](const std::string& name) { return folder / "checkpoints" / (name + ".safetensors"); };
+  const bool has_best = std::filesystem::exists(file("best")),
+             has_last = std::filesystem::exists(file("last"));
+  TORCH_CHECK_VALUE(has_best || has_last, "eval: expected a checkpoint in ", folder.string(),
+                    "; the run has none yet. Go on with: edgewise train --resume ", folder.string());
+  TORCH_CHECK_VALUE(wanted != "best" || has_best, "eval: expected ", file("best").string(),
+                    "; there is none before the first validation. Use --checkpoint last.");
+  TORCH_CHECK_VALUE(wanted != "last" || has_last, "eval: expected ", file("last").string(),
+                    "; there is none. Use --checkpoint best.");
+  if (!wanted.empty()) return file(wanted).string();
+  if (!has_best) std::cerr << "no best checkpoint before the first validation; evaluating the last\n";
+  return file(has_best ? "best" : "last").string();
+}
 
 int run(const EvalArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
@@ -35,9 +50,7 @@ int run(const EvalArguments& arguments) {
   const data::Split split = data::parse_split(arguments.split);
   const auto dataset = open_dataset(recipe);
   const ClassifierPtr model = train::build_model(recipe, *dataset);
-  const std::string file = (folder / "checkpoints" / (arguments.checkpoint + ".safetensors")).string();
-  TORCH_CHECK_VALUE(std::filesystem::exists(file), "eval: no checkpoint ", file,
-                    "; --checkpoint takes best or last");
+  const std::string file = checkpoint_file(folder, arguments.checkpoint);
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
   model->to(at::Device(recipe.train.device));
   model->eval();
@@ -80,8 +93,13 @@ void add_eval(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App* command = app.add_subcommand("eval", "Evaluate a trained run");
   command->add_option("run", arguments->run, "run folder, e.g. runs/demo/edgewise")->required();
-  command->add_option("--split", arguments->split, "train, validation or test")->capture_default_str();
-  command->add_option("--checkpoint", arguments->checkpoint, "best or last")->capture_default_str();
+  command->add_option("--split", arguments->split, "train, validation or test")
+      ->capture_default_str()
+      ->check(one_of({"train", "validation", "test"}));
+  command
+      ->add_option("--checkpoint", arguments->checkpoint,
+                   "best or last; default: best, or last before the first validation")
+      ->check(one_of({"best", "last"}));
   command
       ->add_option("--draws", arguments->draws,
                    "average the logits of so many draws of the edges; default: the recipe's")

@@ -31,6 +31,8 @@ TEST(Usage, IsExplainedInOneLine) {
       Case{{"eval", "x", "--draws", "-1"},
            "edgewise eval: --draws: expected a whole number of at least 1; got '-1'; see edgewise eval "
            "--help"},
+      Case{{"eval", "x", "--checkpoint", "lats"},
+           "edgewise eval: --checkpoint: expected best or last; got 'lats'; did you mean last?"},
       Case{{"data", "listops", "--out", "x", "--train", "many"},
            "edgewise data listops: --train: expected a whole number of at least 0; got 'many'; see "
            "edgewise data "
