@@ -16,7 +16,7 @@ namespace {
 struct TrainArguments {
   std::string recipe, run;
   std::vector<std::string> overrides;
-  bool resume = false, quiet = false, help_recipe = false;
+  bool resume = false, quiet = false, print_recipe = false, help_recipe = false;
 };
 
 // runs/<recipe name>/<first free number>.
@@ -47,19 +47,48 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
             << ", device " << t.device << "\n";
 }
 
+// Which recipe, and in which folder. A run folder stands for the recipe in it: train --resume RUN.
+struct Place {
+  std::string recipe;
+  std::filesystem::path folder;
+};
+
+Place find_place(const TrainArguments& arguments) {
+  const std::string &given = arguments.recipe, &run = arguments.run;
+  const bool names_run = std::filesystem::is_directory(given);
+  if (!arguments.resume) {
+    TORCH_CHECK_VALUE(!given.empty(), "train: expected a recipe, e.g. recipes/demo/edgewise.toml");
+    TORCH_CHECK_VALUE(!names_run, "train: expected a recipe; ", given,
+                      " is a folder. To continue the run in it: edgewise train --resume ", given);
+    return {given, run.empty() ? next_run_folder(given) : std::filesystem::path(run)};
+  }
+  TORCH_CHECK_VALUE(!run.empty() || names_run,
+                    "train --resume: expected a run folder, e.g. edgewise train --resume ", "runs/mine; got ",
+                    given.empty() ? "none" : given);
+  TORCH_CHECK_VALUE(run.empty() || !names_run || std::filesystem::equivalent(run, given),
+                    "train --resume: expected one run folder; got ", given, " and --run ", run);
+  const std::filesystem::path folder = run.empty() ? given : run;
+  if (!given.empty() && !names_run) return {given, folder};
+  const std::string recipe = (folder / "config.toml").string();
+  TORCH_CHECK_VALUE(std::filesystem::exists(recipe), "train --resume: expected the recipe of the run in ",
+                    recipe, "; there is none. Name the folder of a run, or a recipe to start one there.");
+  return {recipe, folder};
+}
+
 int run(const TrainArguments& arguments) {
   if (arguments.help_recipe) {
     std::cout << train::recipe_help();
     return 0;
   }
-  TORCH_CHECK_VALUE(!arguments.recipe.empty(), "train: expected a recipe, e.g. recipes/demo/edgewise.toml");
-  const train::Recipe recipe = train::load_recipe(arguments.recipe, arguments.overrides);
-  TORCH_CHECK_VALUE(!arguments.resume || !arguments.run.empty(),
-                    "train --resume: name the run folder with --run");
+  const Place place = find_place(arguments);
+  const train::Recipe recipe = train::load_recipe(place.recipe, arguments.overrides);
+  if (arguments.print_recipe) {
+    std::cout << train::to_toml(recipe);
+    return 0;
+  }
   const auto dataset = open_dataset(recipe);
   train::TrainerOptions options;
-  options.run_folder =
-      arguments.run.empty() ? next_run_folder(arguments.recipe) : std::filesystem::path(arguments.run);
+  options.run_folder = place.folder;
   options.resume = arguments.resume;
   if (arguments.resume && !std::filesystem::exists(options.run_folder / "config.toml"))
     std::cerr << "nothing to resume in " << options.run_folder.string() << "; starting a new run\n";
@@ -68,11 +97,8 @@ int run(const TrainArguments& arguments) {
   if (!arguments.quiet) print_settings(recipe, *dataset, trainer.model(), options.run_folder);
   const train::RunSummary summary = trainer.run();
   if (summary.interrupted) {
-    std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train "
-              << arguments.recipe << " --run " << options.run_folder.string() << " --resume";
-    for (const std::string& override_text : arguments.overrides)
-      std::cerr << " --set '" << override_text << "'";
-    std::cerr << "\n";
+    std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train --resume "
+              << options.run_folder.string() << "\n";
     return summary.exit_code();
   }
   std::cout << options.run_folder.string() << ": test accuracy " << percent(summary.test->accuracy)
@@ -91,15 +117,18 @@ int run(const TrainArguments& arguments) {
 void add_train(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train a model from a recipe (one TOML file)");
-  command->add_option("recipe", arguments->recipe, "the recipe, e.g. recipes/demo/edgewise.toml");
+  command->add_option("recipe", arguments->recipe,
+                      "the recipe, e.g. recipes/demo/edgewise.toml; with --resume, a run folder will do");
   command->add_option("--run", arguments->run, "run folder; default runs/<recipe>/<next number>");
   command
       ->add_option("--set", arguments->overrides,
                    "override a key of the recipe, e.g. --set train.seed=3; repeat the flag for more")
       ->allow_extra_args(false);
   command->add_flag("--resume", arguments->resume,
-                    "continue the run in --run from its last checkpoint, bit for bit");
+                    "continue a run from its last checkpoint, bit for bit: train --resume RUN");
   command->add_flag("--quiet", arguments->quiet, "no progress, only the result");
+  command->add_flag("--print-recipe", arguments->print_recipe,
+                    "print the recipe with every key, as the run folder keeps it, and stop");
   command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

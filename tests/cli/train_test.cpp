@@ -1,0 +1,99 @@
+// A run from recipe to result through the program: train, stop, resume, eval, compare.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/call.h"
+
+namespace edgewise::cli {
+namespace {
+
+using kit::ScratchFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Train, ARecipeBecomesAResult) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch), run = scratch.file("run");
+  const Call trained = call(scratch, {"train", recipe, "--run", run, "--set", "train.seed=4"});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr(run + ": test accuracy "), HasSubstr("majority class")));
+  EXPECT_THAT(trained.err, AllOf(HasSubstr("seed 4"), HasSubstr("step 3: validation accuracy")));
+
+  const Call evaluated = call(scratch, {"eval", run, "--split", "validation"});
+  EXPECT_EQ(evaluated.status, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.out, AllOf(HasSubstr("best.safetensors"), HasSubstr("validation examples  16")));
+
+  const Call compared = call(scratch, {"compare", run, "--svg", scratch.file("curves.svg")});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  EXPECT_THAT(scratch.read("curves.svg"), HasSubstr("<svg"));
+
+  // What the run folder keeps is what --print-recipe prints: ./run demo compares the two.
+  const std::vector<std::string> print = {"train", recipe, "--print-recipe"};
+  EXPECT_NE(call(scratch, print).out, scratch.read("run/config.toml"));
+  EXPECT_EQ(call(scratch, {"train", recipe, "--print-recipe", "--set", "train.seed=4"}).out,
+            scratch.read("run/config.toml"));
+
+  // Nobody trains over a finished run, nor takes its folder for a recipe.
+  const Call again = call(scratch, {"train", recipe, "--run", run});
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(again.err, HasSubstr("expected an empty run folder"));
+  const Call folder = call(scratch, {"train", run});
+  EXPECT_EQ(folder.status, 1);
+  EXPECT_THAT(folder.err, HasSubstr("edgewise train --resume " + run));
+}
+
+// Long enough that the test decides when it ends.
+TEST(Train, StopsAndGoesOnFromItsFolderAlone) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch), run = scratch.file("run");
+  const Running running(scratch, {"train", recipe, "--run", run, "--set", "train.steps=1000000", "--set",
+                                  "train.eval_every=1000000", "--set", "train.checkpoint_every=1000000"});
+  for (int i = 0; i < 600 && scratch.read("run/metrics.jsonl").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  {
+    const ScratchFolder other;  // the output of the first is still being written
+    const Call second = call(other, {"train", "--resume", run});
+    EXPECT_EQ(second.status, 1);
+    EXPECT_THAT(second.err,
+                AllOf(HasSubstr("the run folder " + run), HasSubstr("another run is training in it")));
+    const Call none = call(other, {"eval", run});
+    EXPECT_EQ(none.status, 1);
+    EXPECT_THAT(none.err, HasSubstr("the run has none yet"));
+  }
+  ASSERT_GT(running.process(), 0);
+  ::kill(running.process(), SIGINT);
+  const Call stopped = running.wait();
+  EXPECT_EQ(stopped.status, 130);
+  EXPECT_THAT(stopped.err, HasSubstr("continue with: edgewise train --resume " + run + "\n"));
+
+  // Before the first validation there is no best checkpoint.
+  const Call evaluated = call(scratch, {"eval", run});
+  EXPECT_EQ(evaluated.status, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.err, HasSubstr("evaluating the last"));
+  EXPECT_THAT(evaluated.out, HasSubstr("last.safetensors"));
+  const Call best = call(scratch, {"eval", run, "--checkpoint", "best"});
+  EXPECT_EQ(best.status, 1);
+  EXPECT_THAT(best.err, HasSubstr("--checkpoint last"));
+
+  const std::string saved = evaluated.out.substr(evaluated.out.find("(step ") + 6);
+  const std::string steps = std::to_string(std::stoll(saved) + 2);
+  const Call resumed = call(scratch, {"train", "--resume", run, "--set", "train.steps=" + steps});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("(best validation "));
+}
+
+TEST(Train, ResumingNeedsARun) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(call(scratch, {"train", "--resume"}).err, HasSubstr("expected a run folder"));
+  const Call result = call(scratch, {"train", "--resume", scratch.path().string()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr(scratch.file("config.toml") + "; there is none"));
+}
+
+}  // namespace
+}  // namespace edgewise::cli
