@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "train/recipe_fields.h"
 #include "train/nearest_name.h"
+#include "train/recipe_fields.h"
 
 namespace edgewise::train {
 namespace {
