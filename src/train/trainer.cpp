@@ -57,11 +57,6 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
           {"density", to_vector(found.density)}};
 }
 
-bool same_occasion(const MetricRecord& record, const MetricRecord& other) {
-  const MetricValue *kind = find_metric(other, "kind"), *step = find_metric(other, "step");
-  return kind && step && *kind == *find_metric(record, "kind") && *step == *find_metric(record, "step");
-}
-
 // The exact penalty is over valid pairs; only the sampled one may count padding.
 bool counts_padding(const Recipe& recipe) {
   const SbmEdgesOptions options = sbm_options(recipe);
@@ -104,7 +99,7 @@ struct Trainer::State {
   void evaluate_validation(Progress& progress);
   std::optional<Evaluation> evaluate_test();
   void save_last();
-  void write_once(const MetricRecord& record);
+  bool is_recorded(const char* kind) const;  // at this step
   void snapshot_edges();
   EvaluationOptions evaluation_options() const;
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
@@ -146,6 +141,8 @@ void Trainer::State::resume() {
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
   write_description(folder, recipe_toml);
   metrics.truncate_after(info.step);
+  // train.steps was moved to where the run stands: the validation of the last step is due.
+  if (info.step == recipe.train.steps && !is_recorded("eval")) info.evaluation_pending = true;
 }
 
 StepReport Trainer::State::train_step(const data::Batch& batch) {
@@ -196,8 +193,8 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
   const Evaluation found = evaluate(*model, *dataset, data::Split::kValidation, settings);
   if (!found.complete) return;
-  const MetricRecord record = evaluation_record("eval", info.step, data::Split::kValidation, found);
-  repeated ? write_once(record) : metrics.write(record);
+  if (!repeated || !is_recorded("eval"))
+    metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
   if (!info.best_metric || found.accuracy > *info.best_metric) {
     info.best_metric = found.accuracy;
     info.best_step = info.step;
@@ -242,17 +239,21 @@ std::optional<Evaluation> Trainer::State::evaluate_test() {
   load_checkpoint(folder.best(), *model);
   const Evaluation found = evaluate(*model, *dataset, data::Split::kTest, evaluation_options());
   if (!found.complete) return std::nullopt;
-  write_once(evaluation_record("test", info.step, data::Split::kTest, found));
+  if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
 }
 
 // What a run repeats after resuming (an evaluation that was cut short, the test of a run that had ended) may
 // have been recorded already, just before a kill; it gives the same numbers, and once is enough.
-void Trainer::State::write_once(const MetricRecord& record) {
-  for (const MetricRecord& other : read_metrics(folder.metrics())) {
-    if (same_occasion(record, other)) return;
-  }
-  metrics.write(record);
+bool Trainer::State::is_recorded(const char* kind) const {
+  const auto has = [](const MetricRecord& record, const char* name, const MetricValue& value) {
+    const MetricValue* found = find_metric(record, name);
+    return found && *found == value;
+  };
+  const std::vector<MetricRecord> records = read_metrics(folder.metrics());
+  return std::any_of(records.begin(), records.end(), [&](const MetricRecord& record) {
+    return has(record, "kind", MetricValue(kind)) && has(record, "step", MetricValue(info.step));
+  });
 }
 
 RunSummary Trainer::State::run() {

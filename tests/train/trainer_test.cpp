@@ -322,6 +322,19 @@ TEST(Trainer, ResumingAFinishedRunAddsNothing) {
   EXPECT_EQ(io::read_file(scratch.path() / "run" / "metrics.jsonl"), before);
 }
 
+// Stopped before its first validation, the run is declared finished where it stands.
+TEST(Trainer, ARunMayEndWhereItWasStopped) {
+  const ScratchFolder scratch;
+  const auto folder = scratch.path() / "run";
+  run(tiny_recipe(), folder, false, [](int64_t steps) {
+    if (steps == 7) std::raise(SIGTERM);
+  });
+  const RunSummary summary = run(tiny_recipe({"train.steps=7"}), folder, true);
+  EXPECT_EQ(summary.steps, 7);
+  EXPECT_EQ(summary.best_step, 7);
+  EXPECT_TRUE(summary.test.has_value());
+}
+
 TEST(Trainer, RefusesFoldersThatDoNotFit) {
   const ScratchFolder scratch;
   const auto folder = scratch.path() / "run";
