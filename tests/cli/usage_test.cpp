@@ -25,7 +25,6 @@ TEST(Usage, IsExplainedInOneLine) {
            "edgewise train: unknown option --resum; did you mean --resume?"},
       // The run is missing too, but the option is what was mistyped.
       Case{{"eval", "--drws=3"}, "edgewise eval: unknown option --drws; did you mean --draws?"},
-      Case{{"doctor", "now"}, "edgewise doctor: unexpected argument 'now'; see edgewise doctor --help"},
       Case{{"eval"}, "edgewise eval: run is required; see edgewise eval --help"},
       Case{{"eval", "x", "--draws"}, "edgewise eval: --draws: expected a value; see edgewise eval --help"},
       Case{{"eval", "x", "--draws", "-1"},
