@@ -1,4 +1,4 @@
-// EdgeSet: CSR, its transposition and its dense mask. Set operations work on the sorted numbers row * S +
+// EdgeSet: its layouts and the ways between them. Set operations work on the sorted numbers row * S +
 // column, in plain ATen, so that they are the same on every device.
 #include <edgewise/graph/edge_set.h>
 
@@ -21,17 +21,26 @@
 #include <sstream>
 
 #include "graph/checks.h"
+#include "graph/tiles.h"
 #include "kernels/cpu/transpose.h"
 
 namespace edgewise {
 
 struct EdgeSet::Layouts {
   EdgeShape shape;
-  at::Tensor row_offsets;  // [B*H*L + 1] int64
-  at::Tensor col_indices;  // [E] int32
-  std::mutex mutex;        // guards the layouts made on demand
+  std::recursive_mutex mutex;    // guards everything below: each is made on demand
+  at::Tensor row_offsets;        // [B*H*L + 1] int64
+  at::Tensor col_indices;        // [E] int32
+  at::Tensor tiles;              // [B*H, ceil(L/64), ceil(S/64), 128] int32
   std::optional<TransposedEdges> transposed;
+  at::Tensor transposed_tiles;
+  at::Tensor edges_per_head;     // [B, H] int64
   at::Tensor mask;
+
+  void make_csr() {
+    const std::lock_guard lock(mutex);
+    if (!col_indices.defined()) std::tie(row_offsets, col_indices) = graph::csr_from_tiles(shape, tiles);
+  }
 };
 
 namespace {
@@ -78,6 +87,14 @@ EdgeSet EdgeSet::from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets
   return EdgeSet(std::move(layouts));
 }
 
+EdgeSet EdgeSet::from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head) {
+  auto layouts = std::make_shared<Layouts>();
+  layouts->shape = shape;
+  layouts->tiles = std::move(tiles);
+  layouts->edges_per_head = std::move(edges_per_head);
+  return EdgeSet(std::move(layouts));
+}
+
 EdgeSet EdgeSet::from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
   graph::check_shape("EdgeSet::from_csr", shape);
   graph::check_csr("EdgeSet::from_csr", shape, row_offsets, col_indices);
@@ -113,16 +130,36 @@ const EdgeShape& EdgeSet::shape() const {
   return layouts_->shape;
 }
 int64_t EdgeSet::edge_count() const {
-  return layouts_->col_indices.size(0);
+  return col_indices().size(0);
 }
 at::Device EdgeSet::device() const {
-  return layouts_->col_indices.device();
+  return layouts_->tiles.defined() ? layouts_->tiles.device() : layouts_->col_indices.device();
+}
+bool EdgeSet::has_csr() const {
+  const std::lock_guard lock(layouts_->mutex);
+  return layouts_->col_indices.defined();
 }
 const at::Tensor& EdgeSet::row_offsets() const {
+  layouts_->make_csr();
   return layouts_->row_offsets;
 }
 const at::Tensor& EdgeSet::col_indices() const {
+  layouts_->make_csr();
   return layouts_->col_indices;
+}
+
+const at::Tensor& EdgeSet::tiles() const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (!layouts_->tiles.defined())
+    layouts_->tiles = graph::tiles_from_csr(layouts_->shape, layouts_->row_offsets, layouts_->col_indices);
+  return layouts_->tiles;
+}
+
+const at::Tensor& EdgeSet::transposed_tiles() const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (!layouts_->transposed_tiles.defined())
+    layouts_->transposed_tiles = graph::transposed_tiles(layouts_->shape, tiles());
+  return layouts_->transposed_tiles;
 }
 
 const TransposedEdges& EdgeSet::transposed() const {
@@ -228,7 +265,9 @@ at::Tensor EdgeSet::degrees() const {
 }
 
 at::Tensor EdgeSet::edges_per_head() const {
-  return degrees().sum(2);
+  const std::lock_guard lock(layouts_->mutex);
+  if (!layouts_->edges_per_head.defined()) layouts_->edges_per_head = degrees().sum(2);
+  return layouts_->edges_per_head;
 }
 
 at::Tensor EdgeSet::density(const std::optional<at::Tensor>& key_mask,

@@ -7,6 +7,7 @@
 
 #include "graph/checks.h"
 #include "ops/attention_impl.h"
+#include "ops/cuda_impl.h"
 #include "ops/reference.h"
 
 namespace edgewise::functional {
@@ -57,13 +58,14 @@ using functional::Backend;
 
 namespace {
 
-// Dense matrices win on a GPU unless edges are rare; the edge list keeps memory linear.
-Backend resolve(Backend backend, const AttentionInputs& in) {
-  if (backend == Backend::kKernel)
-    TORCH_CHECK_VALUE(in.query.is_cpu(), "edge_attention: the kernel back end runs on CPU tensors; got ",
-                      in.query.device(), ". Use Backend::kAuto");
-  if (backend != Backend::kAuto) return backend;
-  if (in.query.is_cpu()) return Backend::kKernel;
+// On a GPU what our kernels refuse runs in plain ATen: dense matrices win unless edges are rare; the edge list keeps memory linear.
+Backend resolve(Backend backend, const AttentionInputs& in, const EdgeCredit* learner) {
+  if (in.query.is_cpu()) return backend == Backend::kAuto ? Backend::kKernel : backend;
+  if (backend != Backend::kAuto && backend != Backend::kKernel) return backend;
+  const CudaChoice choice = choose_cuda_attention(in, learner);
+  if (!choice.kernel.empty()) return Backend::kKernel;
+  TORCH_CHECK_VALUE(backend != Backend::kKernel, "edge_attention: no kernel takes this call on ", in.query.device(), ": ",
+                    choice.reason, ". Use Backend::kAuto");
   const double pairs = static_cast<double>(in.edges.shape().pairs());
   const double edges = static_cast<double>(in.edges.edge_count());
   return pairs < 0x1.0p32 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
@@ -82,10 +84,10 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
   return in;
 }
 
-AttentionForward run_forward(const AttentionInputs& in, Backend backend) {
-  switch (resolve(backend, in)) {
+AttentionForward run_forward(const AttentionInputs& in, Backend backend, const EdgeCredit* learner) {
+  switch (resolve(backend, in, learner)) {
     case Backend::kKernel:
-      return kernel_forward(in);
+      return in.query.is_cpu() ? kernel_forward(in) : cuda_forward(in);
     case Backend::kDense:
       return reference::dense_forward(in);
     default:
@@ -95,9 +97,9 @@ AttentionForward run_forward(const AttentionInputs& in, Backend backend) {
 
 AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
                                const at::Tensor& grad, const CreditRequest& credit, Backend backend) {
-  switch (resolve(backend, in)) {
+  switch (resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
-      return kernel_backward(in, forward, grad, credit);
+      return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit) : cuda_backward(in, forward, grad, credit);
     case Backend::kDense:
       return reference::dense_backward(in, forward, grad, credit);
     default:

@@ -43,7 +43,7 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   const EdgeCredit& credit = *call.credit;
   const EdgeSet& edges = call.inputs.edges;
   const EdgeShape& shape = edges.shape();
-  const at::ScalarType value_type = backward.credit.scalar_type();
+  const at::ScalarType value_type = call.lse.scalar_type();
   // What the sampled density sends to each edge of a set: [E].
   const auto density_part = [&](const EdgeSet& set) {
     const at::Tensor heads =
@@ -54,20 +54,23 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
     return credit.gradient_clip > 0 ? values.clamp(-credit.gradient_clip, credit.gradient_clip) : values;
   };
   const bool penalised = density_grad.defined() && credit.pairs_per_head > 0;
-  at::Tensor values = clipped(penalised ? backward.credit + density_part(edges) : backward.credit);
-  if (credit.decided) values = values.masked_fill(credit.decided->logical_not(), 0);
   const bool slope = credit.law == EdgeLaw::kPoisson && credit.estimator == Estimator::kCounterfactual;
-  if (slope) values = values * law_slope(credit, edges).to(value_type);
-
   // Memberships may be of another dtype than the attention; values follow them.
   const at::ScalarType target =
       credit.query_membership.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor query_grad = ops::multiply_rows(edges, values.to(target), credit.key_side.detach());
-  at::Tensor key_grad = ops::multiply_columns(edges, values.to(target), credit.query_membership.detach());
-  const auto add = [&](const EdgeSet& set, const at::Tensor& more) {
-    query_grad = query_grad + ops::multiply_rows(set, more.to(target), credit.key_side.detach());
-    key_grad = key_grad + ops::multiply_columns(set, more.to(target), credit.query_membership.detach());
+  at::Tensor query_grad = backward.query_membership, key_grad = backward.key_side;
+  const auto add = [&](const EdgeSet& set, const at::Tensor& values) {
+    const at::Tensor rows = ops::multiply_rows(set, values.to(target), credit.key_side.detach());
+    const at::Tensor columns = ops::multiply_columns(set, values.to(target), credit.query_membership.detach());
+    query_grad = query_grad.defined() ? query_grad + rows : rows;
+    key_grad = key_grad.defined() ? key_grad + columns : columns;
   };
+  if (backward.credit.defined()) {
+    at::Tensor values = clipped(penalised ? backward.credit + density_part(edges) : backward.credit);
+    if (credit.decided) values = values.masked_fill(credit.decided->logical_not(), 0);
+    if (slope) values = values * law_slope(credit, edges).to(value_type);
+    add(edges, values);
+  }
   if (credit.discarded && penalised) add(*credit.discarded, clipped(density_part(*credit.discarded)));
   if (backward.probe_credit.defined()) {
     const at::Tensor items =
@@ -87,7 +90,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                                 const at::Tensor& key_side,
                                                 const c10::intrusive_ptr<Call>& call) {
     context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
-    const AttentionForward result = ops::run_forward(call->inputs, call->backend);
+    const AttentionForward result = ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
     call->lse = result.lse;
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -120,6 +123,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     if (call->credit) {
       request.rule = ops::credit_rule(*call->credit);
       request.probes = call->credit->probes;
+      request.learner = &*call->credit;
+      request.density_grad = grads[1];
     }
     const AttentionBackward result =
         ops::run_backward(inputs, {saved[5], call->lse}, grad, request, call->backend);

@@ -15,6 +15,7 @@
 
 #include "graph/checks.h"
 #include "kernels/cpu/sample.h"
+#include "ops/cuda_impl.h"
 #include "ops/reference.h"
 #include "ops/streams.h"
 
@@ -285,8 +286,13 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
     check_values("query_membership", queries, options.query_mask);
     check_values("key_side", keys, options.key_mask);
   }
-  const EdgeSet sampled = on_cpu ? sample_on_cpu(queries, keys, shape, options)
-                                 : sample_by_reference(queries, keys, shape, options);
+  const auto sample = [&] {
+    if (on_cpu) return sample_on_cpu(queries, keys, shape, options);
+    if (ops::cuda_sample_refusal(queries, shape, options.sampler).empty())
+      return ops::cuda_sample(queries, keys, shape, options);
+    return sample_by_reference(queries, keys, shape, options);
+  };
+  const EdgeSet sampled = sample();
   return options.self_loops ? sampled.united_with(self_loop_edges(shape, options, sampled.device()))
                             : sampled;
 }
@@ -298,6 +304,7 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
                     "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());
   for (const double rate : rates)
     TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected rates in [0, 1]; got ", rate);
+  if (ops::cuda_probe_refusal(edges).empty()) return ops::cuda_sample_probes(edges, rates, options);
   if (!edges.device().is_cpu()) {
     const at::Tensor words = ops::reference::pair_words(
         ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());

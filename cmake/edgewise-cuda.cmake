@@ -1,0 +1,37 @@
+# CUDA, when it is there. Sets EDGEWISE_HAS_CUDA, and offers edgewise::cuda to files that launch kernels from tensors.
+#
+# Torch's own CMake files are not involved: they would add architectures of their own.
+set(EDGEWISE_HAS_CUDA OFF)
+if(EDGEWISE_CUDA STREQUAL "OFF" OR EDGEWISE_SANITIZE)
+  return()
+endif()
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(EDGEWISE_NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(EDGEWISE_NVCC)
+    set(CMAKE_CUDA_COMPILER "${EDGEWISE_NVCC}")
+  endif()
+endif()
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  if(EDGEWISE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "edgewise: EDGEWISE_CUDA is ON but no nvcc was found. Put it on PATH, or pass -DCMAKE_CUDA_COMPILER=/path/to/nvcc")
+  endif()
+  message(STATUS "edgewise: no nvcc, so no CUDA kernels; CUDA tensors run through libtorch")
+  return()
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)  # wgmma
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+if(EDGEWISE_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${EDGEWISE_CCACHE}")
+endif()
+set(EDGEWISE_HAS_CUDA ON)
+message(STATUS "edgewise: CUDA ${CUDAToolkit_VERSION}, architecture ${CMAKE_CUDA_ARCHITECTURES}")
+
+add_library(edgewise_cuda_runtime INTERFACE)
+add_library(edgewise::cuda ALIAS edgewise_cuda_runtime)
+target_include_directories(edgewise_cuda_runtime SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(edgewise_cuda_runtime INTERFACE
+  "-Wl,--no-as-needed,${EDGEWISE_TORCH_DIR}/lib/libtorch_cuda.so,${EDGEWISE_TORCH_DIR}/lib/libc10_cuda.so,--as-needed" CUDA::cudart_static)

@@ -1,0 +1,13 @@
+// Bit tiles of CUDA tensors. Without CUDA in the build these throw and say how to get it.
+#pragma once
+
+#include "graph/tiles.h"
+
+namespace edgewise::graph {
+
+void cuda_tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                         at::Tensor& tiles);
+std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles);
+void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::Tensor& transposed);
+
+}  // namespace edgewise::graph

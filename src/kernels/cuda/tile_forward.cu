@@ -1,0 +1,235 @@
+// Attention over bit tiles, forward:  s = scale q k^T,  o_i = sum_j a_ij v_j / sum_j a_ij  with  a_ij = M_ij exp(s_ij).
+//
+// Every 64 x 64 tile is computed on tensor cores and masked by its bits; at densities above a few per cent that beats
+// visiting the edges one by one. A block owns 128 queries, a warpgroup 64 of them; keys and values pass through a ring
+// of tiles in shared memory. The product with the values of one tile runs while
+// the exponentials of the next are taken.
+//
+// No running maximum: the exponentials are summed as they are. That is exact unless a row's sum leaves fp32's range, or
+// a key without edge holds NaN (0 * NaN); both show in the result, and such rows are computed again, one by one.
+#include "kernels/cuda/bit_tiles.cuh"
+#include "kernels/cuda/tile_params.h"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace edgewise::kernels::cuda {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896f;
+constexpr int kRows = 128, kThreads = 256, kStages = 3;
+
+// The plain way for one row, by one warp: two visits of its edges, maximum first.
+template <int D>
+__device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* query, const __nv_bfloat16* key,
+                           const __nv_bfloat16* value, const uint32_t* tiles, int row_in_tile, int column_tiles,
+                           __nv_bfloat16* out, float* lse) {
+  const int lane = threadIdx.x % 32;
+  const auto edge = [&](int tile, int column) {
+    return (tiles[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
+  };
+  const auto logit = [&](int64_t j) {
+    float sum = 0;
+    for (int d = 0; d < D; ++d) sum += __bfloat162float(query[d]) * __bfloat162float(key[j * p.key.row_stride + d]);
+    return sum * p.scale;
+  };
+  float top = -INFINITY, total = 0;
+  for (int tile = 0; tile < column_tiles; ++tile)
+    for (int column = lane; column < 64; column += 32)
+      if (edge(tile, column)) {
+        const float s = logit(tile * 64 + column), larger = fmaxf(top, s);
+        total = total * expf(top - larger) + expf(s - larger);
+        top = larger;
+      }
+  float highest = top;
+  for (int step = 16; step; step /= 2) highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, step));
+  total = top == -INFINITY ? 0 : total * expf(top - highest);
+  for (int step = 16; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
+  constexpr int kPerLane = (D + 31) / 32;
+  float sum[kPerLane] = {};
+  for (int tile = 0; tile < column_tiles; ++tile)
+    for (int half = 0; half < 64; half += 32) {
+      const bool mine = edge(tile, half + lane);
+      const float weight = mine ? expf(logit(tile * 64 + half + lane) - highest) : 0;
+      for (unsigned rest = __ballot_sync(~0u, mine); rest; rest &= rest - 1) {
+        const int from = __ffs(rest) - 1;
+        const float a = __shfl_sync(~0u, weight, from);
+        const __nv_bfloat16* v = value + static_cast<int64_t>(tile * 64 + half + from) * p.value.row_stride;
+        for (int n = 0; n < kPerLane; ++n)
+          if (n * 32 + lane < D) sum[n] += a * __bfloat162float(v[n * 32 + lane]);
+      }
+    }
+  for (int n = 0; n < kPerLane; ++n)
+    if (n * 32 + lane < D) out[n * 32 + lane] = __float2bfloat16(sum[n] / total);
+  if (lane == 0) *lse = highest + logf(total);
+}
+
+template <int D>
+struct SharedTiles {
+  static constexpr int kQueryBytes = kRows * D * 2, kTileBytes = 64 * D * 2, kWordBytes = kThreads * 4;
+  static constexpr int kStageBytes = 2 * kTileBytes + kWordBytes;
+  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
+};
+
+template <int D>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const __grid_constant__ TileForwardParams p) {
+  extern __shared__ uint8_t raw[];
+  using Shared = SharedTiles<D>;
+  const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
+  const uint32_t query_tile = base;
+  const auto key_tile = [&](int stage) { return base + Shared::kQueryBytes + stage * Shared::kStageBytes; };
+  const auto value_tile = [&](int stage) { return key_tile(stage) + Shared::kTileBytes; };
+  const auto words = [&](int stage) { return key_tile(stage) + 2 * Shared::kTileBytes; };
+  const uint32_t ones = base + Shared::kQueryBytes + kStages * Shared::kStageBytes;
+  if (threadIdx.x < 64) asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
+
+  const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
+  const int queries = p.shape.queries, keys = p.key_lengths ? p.key_lengths[item] : p.shape.keys;
+  const int first_row = blockIdx.x * kRows;
+  const int column_tiles = p.shape.column_tiles(), used_tiles = (keys + 63) / 64;
+  const int row_tile = blockIdx.x * 2 + group;
+
+  const auto* query = reinterpret_cast<const __nv_bfloat16*>(p.query.head(item, head));
+  const auto* key = reinterpret_cast<const __nv_bfloat16*>(p.key.head(item, head));
+  const auto* value = reinterpret_cast<const __nv_bfloat16*>(p.value.head(item, head));
+  const bool has_rows = row_tile < p.shape.row_tiles();
+  const uint32_t* tiles =
+      p.tiles + (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
+  const auto load_tile = [&](int t) {
+    copy_tile<D, 64, kThreads>(key_tile(t % kStages), key, p.key.row_stride, t * 64, keys);
+    copy_tile<D, 64, kThreads>(value_tile(t % kStages), value, p.value.row_stride, t * 64, keys);
+    const bool valid = has_rows && t < used_tiles;
+    copy_words(words(t % kStages), tiles + (valid ? static_cast<int64_t>(t) * kTileWords : 0), valid);
+    copies_commit();
+  };
+  copy_tile<D, kRows, kThreads>(query_tile, query, p.query.row_stride, first_row, queries);
+  load_tile(0);
+  load_tile(1);
+
+  const float to_log2 = p.scale * kLog2E;
+  float scores[32], out[D / 2], sums[4] = {};
+  uint32_t weights[16], seen = 0;
+#pragma unroll
+  for (float& x : out) x = 0;
+
+  const auto multiply_keys = [&](int t) {
+    const uint32_t a = query_tile + group * 64 * TileLayout<D>::kRowBytes, b = key_tile(t % kStages);
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step)
+      score_product(scores, along_row<D, kRows>(a, step), along_row<D, 64>(b, step), step > 0);
+    products_commit();
+  };
+  const auto exponentials = [&] {
+#pragma unroll
+    for (float& s : scores) s = exp2_fast(s * to_log2);
+  };
+  // After the output product has read the last weights.
+  const auto mask_weights = [&](uint32_t word) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      uint32_t upper, lower;
+      pair_masks(word, j, upper, lower);
+      weights[2 * j] = pack_bf16(scores[4 * j], scores[4 * j + 1]) & upper;
+      weights[2 * j + 1] = pack_bf16(scores[4 * j + 2], scores[4 * j + 3]) & lower;
+    }
+    seen |= word;
+  };
+
+  copies_wait<1>();
+  publish_copies();
+  __syncthreads();
+  settle(scores);
+  products_begin();
+  multiply_keys(0);
+  products_wait<0>();
+  settle(scores);
+  exponentials();
+  mask_weights(own_word(words(0)));
+  for (int t = 0; t < used_tiles; ++t) {
+    // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2 takes.
+    copies_wait<0>();
+    publish_copies();
+    __syncthreads();
+    load_tile(t + 2);
+    const uint32_t word = own_word(words((t + 1) % kStages));
+    settle(scores);
+    settle(out);
+    settle(sums);
+    products_begin();
+    multiply_keys(t + 1);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      output_product(out, weights + 4 * step, down_rows<D, 64>(value_tile(t % kStages), step));
+      row_sums(sums, weights + 4 * step, uniform_operand(ones));
+    }
+    products_commit();
+    products_wait<1>();
+    settle(scores);
+    exponentials();
+    products_wait<0>();
+    settle(out);
+    settle(sums);
+    mask_weights(word);
+  }
+  copies_wait<0>();
+
+  // A lane holds two rows, four lanes share them. Rows whose sum left the range, or met 0 * NaN, go the plain way.
+  auto* const head_out = reinterpret_cast<__nv_bfloat16*>(p.output.head(item, head));
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int in_tile = warp * 16 + lane / 4 + 8 * half, row = row_tile * 64 + in_tile;
+    const bool exists = has_rows && row < queries;
+    const unsigned four = 0xFu << (lane / 4 * 4);
+    const bool empty = (__ballot_sync(~0u, (seen & (half ? kLowerRowBits : kUpperRowBits)) != 0) & four) == 0;
+    const float sum = sums[2 * half], inverse = 1 / sum;
+    bool good = sum > 0x1.0p-100f && sum < 0x1.0p100f;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const float x = out[4 * n + 2 * half] * inverse, y = out[4 * n + 2 * half + 1] * inverse;
+      good = good && isfinite(x) && isfinite(y);
+      if (exists)
+        *reinterpret_cast<uint32_t*>(head_out + row * p.output.row_stride + 8 * n + 2 * (lane % 4)) =
+            empty ? 0 : pack_bf16(x, y);
+    }
+    const unsigned bad = __ballot_sync(~0u, exists && !empty && !good);
+    if (exists && lane % 4 == 0)
+      p.lse[static_cast<int64_t>(head_index) * queries + row] = empty ? -INFINITY : logf(sum);
+    if (bad == 0) continue;
+    __syncwarp();
+    for (int n = 0; n < 8; ++n) {
+      if ((bad >> (4 * n) & 0xF) == 0) continue;
+      const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
+      attend_row<D>(p, query + again_row * p.query.row_stride, key, value, tiles, again, used_tiles,
+                    head_out + again_row * p.output.row_stride, p.lse + static_cast<int64_t>(head_index) * queries + again_row);
+    }
+  }
+}
+
+template <int D>
+int launch(const TileForwardParams& p, Stream stream) {
+  constexpr int kBytes = SharedTiles<D>::kBytes;
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(tile_forward<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (ready != cudaSuccess) return ready;
+  const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
+  if (grid.x == 0 || grid.y == 0) return cudaSuccess;
+  tile_forward<D><<<grid, kThreads, kBytes, static_cast<cudaStream_t>(stream)>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+bool tile_forward_takes(int64_t head_dim) {
+  return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128;
+}
+
+int launch_tile_forward(const TileForwardParams& p, Stream stream) {
+  switch (p.head_dim) {
+    case 16: return launch<16>(p, stream);
+    case 32: return launch<32>(p, stream);
+    case 64: return launch<64>(p, stream);
+    case 128: return launch<128>(p, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace edgewise::kernels::cuda

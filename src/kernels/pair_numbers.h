@@ -1,0 +1,90 @@
+// The random numbers of the pairs of one head, shared by the CPU and CUDA samplers that visit every pair, so that both draw the
+// same edges bit for bit.
+//
+// Pair (row, column) has a 32-bit number. Its high half decides nearly always and costs one Philox call for eight pairs; the low half
+// has a call of its own that is made only where the high half leaves the decision open. The eight pairs of a call are columns
+// 32 c + 8 w + 2 t + h (w = 0..3 the word, h = 0, 1 the half) of call 4 c + t: what one lane of a tensor-core tile holds.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/host_device.h"
+
+namespace edgewise::kernels {
+
+// Philox4x32 with seven rounds (the fewest that pass BigCrush, Salmon et al., SC'11).
+struct PairWords {
+  uint32_t word[4];
+};
+EDGEWISE_BOTH PairWords philox7(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
+  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (int round = 0; round < 7; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * c0, product1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
+    c3 = static_cast<uint32_t>(product0);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+inline constexpr uint32_t kPairHighLane = 2, kPairLowLane = 3, kCoinLane = 4;  // beside the lanes of philox.h
+
+// The call that holds the pair (row, column), and where in it.
+EDGEWISE_BOTH uint32_t pair_call(int column) { return static_cast<uint32_t>(column / 32 * 4 + column % 8 / 2); }
+EDGEWISE_BOTH uint32_t pair_half(const PairWords& words, int column) {
+  return words.word[column / 8 % 4] >> (16 * (column % 2)) & 0xFFFFu;
+}
+EDGEWISE_BOTH uint32_t pair_number(uint64_t key, int row, int column) {
+  const uint32_t r = static_cast<uint32_t>(row), call = pair_call(column);
+  return pair_half(philox7(r, call, 0, kPairHighLane, key), column) << 16 | pair_half(philox7(r, call, 0, kPairLowLane, key), column);
+}
+
+// 32 independent coins, each 1 with probability `rate`: those of columns 32 group .. 32 group + 31 of a row. The number of ones is
+// drawn first (Binomial, by inversion), then their places. limits[k] = 2^32 P(at most k ones), from coin_limits.
+inline constexpr int kCoins = 32;
+EDGEWISE_BOTH uint32_t coins(uint64_t key, int row, int group, const uint32_t* limits) {
+  uint32_t draw = 0;
+  PairWords words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), draw, kCoinLane, key);
+  int count = 0;
+  while (count < kCoins && words.word[0] >= limits[count]) ++count;
+  if (count == kCoins) return ~0u;
+  uint32_t bits = 0, source = words.word[1];
+  int word = 1, left = 6;  // places are 5 bits: six to a word
+  while (count > 0) {
+    if (left == 0) {
+      if (++word == 4) {
+        words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), ++draw, kCoinLane, key);
+        word = 0;
+      }
+      source = word == 0 ? words.word[0] : word == 1 ? words.word[1] : word == 2 ? words.word[2] : words.word[3];
+      left = 6;
+    }
+    const uint32_t one = 1u << (source & 31);
+    source >>= 5;
+    --left;
+    if (bits & one) continue;
+    bits |= one;
+    --count;
+  }
+  return bits;
+}
+
+inline void coin_limits(double rate, uint32_t* limits /* [32] */) {
+  // P(k + 1) = P(k) (32 - k) / (k + 1) rate / (1 - rate).
+  double term = 1, total = 0;
+  for (int n = 0; n < kCoins; ++n) term *= 1 - rate;
+  for (int k = 0; k < kCoins; ++k) {
+    total += term;
+    const double scaled = total * 4294967296.0;
+    limits[k] = rate >= 1 ? 0 : rate <= 0 || scaled >= 4294967295.0 ? 0xFFFFFFFFu : static_cast<uint32_t>(scaled);
+    term *= rate / (1 - rate) * (kCoins - k) / (k + 1);
+  }
+}
+
+}  // namespace edgewise::kernels

@@ -1,0 +1,277 @@
+// edge_attention on CUDA: which kernel takes a call, tensors to raw pointers.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include "graph/cuda_launch.h"
+#include "kernels/cuda/gather_params.h"
+#include "ops/cuda_impl.h"
+
+namespace edgewise::ops {
+namespace {
+
+using graph::check_launch;
+using graph::current_stream;
+using graph::tile_shape;
+using graph::words_of;
+using kernels::Bf16;
+using kernels::cuda::HeadTensor;
+
+// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-attention.md).
+constexpr double kGatherDensity = 0.022;
+
+template <typename T>
+HeadTensor<const T> view(const at::Tensor& x) {
+  return {reinterpret_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
+}
+template <typename T>
+HeadTensor<T> mutable_view(const at::Tensor& x) {
+  return {reinterpret_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+// The kernels read 16 bytes at a time along a row.
+bool rows_aligned(const at::Tensor& x) {
+  const int64_t step = 16 / x.element_size();
+  return x.stride(3) == 1 && x.stride(2) % step == 0 && x.stride(1) % step == 0 && x.stride(0) % step == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+at::Tensor aligned(const at::Tensor& x) { return rows_aligned(x) ? x : x.clone(at::MemoryFormat::Contiguous); }
+
+// [B, H, N, D] whose memory is [B, N, H, D], so that joining the heads afterwards costs nothing.
+at::Tensor empty_heads(const at::Tensor& like, int64_t tokens, int64_t width) {
+  return at::empty({like.size(0), tokens, like.size(1), width}, like.options()).permute({0, 2, 1, 3});
+}
+
+// Clusters as the kernels take them: 32 or 128, missing ones 0.
+int64_t padded_clusters(int64_t clusters) { return clusters <= 32 ? 32 : 128; }
+at::Tensor members(const at::Tensor& membership, at::ScalarType dtype) {
+  const int64_t clusters = membership.size(3), wanted = padded_clusters(clusters);
+  at::Tensor result = membership.detach().to(dtype);
+  if (clusters < wanted) result = at::constant_pad_nd(result, {0, wanted - clusters});
+  return aligned(result);
+}
+
+std::string learner_refusal(const EdgeCredit& credit) {
+  if (credit.query_membership.size(3) > 128) return "more than 128 clusters";
+  if (credit.estimator == Estimator::kCounterfactual && credit.present_form == PresentForm::kLeaveOneOut)
+    return "the leave_one_out form of the counterfactual estimator";
+  if (credit.estimator == Estimator::kCounterfactual && credit.law == EdgeLaw::kPoisson)
+    return "the counterfactual estimator under the poisson law";
+  if (credit.decided) return "edges that the learner did not decide (a union with a pattern)";
+  return "";
+}
+
+bool by_gather(const AttentionInputs& in) {
+  if (in.query.scalar_type() == at::kFloat) return true;
+  if (!in.edges.has_csr()) return false;
+  return static_cast<double>(in.edges.edge_count()) < kGatherDensity * static_cast<double>(in.edges.shape().pairs());
+}
+
+AttentionInputs with_aligned_rows(AttentionInputs in) {
+  in.query = aligned(in.query);
+  in.key = aligned(in.key);
+  in.value = aligned(in.value);
+  return in;
+}
+
+template <typename T>
+AttentionForward gather_forward(const AttentionInputs& in, AttentionForward result) {
+  kernels::cuda::GatherForwardParams<T> params;
+  params.shape = tile_shape(in.edges.shape());
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<T>(in.query);
+  params.key = view<T>(in.key);
+  params.value = view<T>(in.value);
+  params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(), in.edges.col_indices().const_data_ptr<int32_t>()};
+  params.output = mutable_view<T>(result.output);
+  params.lse = result.lse.mutable_data_ptr<float>();
+  check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
+  return result;
+}
+
+// What the learner adds to a backward pass, as tensors that live until the launch.
+struct LearnerTensors {
+  at::Tensor query_membership, key_side;            // padded
+  at::Tensor query_membership_grad, key_side_grad;  // [B, H, N, padded clusters] fp32
+  at::Tensor density_grad, probe_rates;
+
+  LearnerTensors(const CreditRequest& request, const AttentionInputs& in, at::ScalarType dtype) {
+    const EdgeCredit& credit = *request.learner;
+    query_membership = members(credit.query_membership, dtype);
+    key_side = members(credit.key_side, dtype);
+    const auto fp32 = in.query.options().dtype(at::kFloat);
+    query_membership_grad = at::empty(query_membership.sizes(), fp32);
+    key_side_grad = at::empty(key_side.sizes(), fp32);
+    if (request.density_grad.defined() && credit.pairs_per_head > 0)
+      density_grad = (request.density_grad / credit.pairs_per_head).to(at::kFloat).contiguous();
+    if (credit.probes) probe_rates = at::tensor(credit.probe_rates, at::kDouble).to(in.query.device(), at::kFloat);
+  }
+
+  template <typename Params>
+  void fill(Params& params, const EdgeCredit& credit) const {
+    params.clusters = query_membership.size(3);
+    params.paper = credit.estimator == Estimator::kPaper;
+    params.clip = static_cast<float>(credit.gradient_clip);
+    if (density_grad.defined()) params.density_grad = density_grad.const_data_ptr<float>();
+    if (probe_rates.defined()) params.probe_rates = probe_rates.const_data_ptr<float>();
+    params.query_membership_grad = mutable_view<float>(query_membership_grad);
+    params.key_side_grad = mutable_view<float>(key_side_grad);
+  }
+
+  void give(AttentionBackward& result, const EdgeCredit& credit) const {
+    const int64_t clusters = credit.query_membership.size(3);
+    result.query_membership = query_membership_grad.narrow(3, 0, clusters);
+    result.key_side = key_side_grad.narrow(3, 0, clusters);
+  }
+};
+
+template <typename T>
+void gather_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
+                     const CreditRequest& request, AttentionBackward& result) {
+  const EdgeShape& shape = in.edges.shape();
+  kernels::cuda::GatherBackwardParams<T> params;
+  params.shape = tile_shape(shape);
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<T>(in.query);
+  params.key = view<T>(in.key);
+  params.value = view<T>(in.value);
+  params.output = view<T>(forward.output);
+  params.grad_output = view<T>(grad);
+  params.lse = forward.lse.const_data_ptr<float>();
+  const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
+  params.row_values = row_values.mutable_data_ptr<float>();
+  const auto by_queries = [](const EdgeSet& edges) {
+    return kernels::cuda::EdgeList{edges.row_offsets().const_data_ptr<int64_t>(), edges.col_indices().const_data_ptr<int32_t>()};
+  };
+  const auto by_keys = [](const EdgeSet& edges) {
+    const TransposedEdges& turned = edges.transposed();
+    return kernels::cuda::EdgeList{turned.column_offsets.const_data_ptr<int64_t>(), turned.row_indices.const_data_ptr<int32_t>()};
+  };
+  params.edges = by_queries(in.edges);
+  params.edges_by_keys = by_keys(in.edges);
+  params.query_grad = mutable_view<T>(result.query);
+  params.key_grad = mutable_view<T>(result.key);
+  params.value_grad = mutable_view<T>(result.value);
+  std::optional<LearnerTensors> learner;
+  if (request.learner) {
+    const EdgeCredit& credit = *request.learner;
+    learner.emplace(request, in, in.query.scalar_type());
+    learner->fill(params, credit);
+    params.query_membership = view<T>(learner->query_membership);
+    params.key_side = view<T>(learner->key_side);
+    if (credit.probes) {
+      params.probes = by_queries(*credit.probes);
+      params.probes_by_keys = by_keys(*credit.probes);
+    }
+    learner->give(result, credit);
+  }
+  check_launch("gather_backward", kernels::cuda::launch_gather_backward(params, current_stream()));
+}
+
+void tile_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
+                   const CreditRequest& request, AttentionBackward& result) {
+  const EdgeShape& shape = in.edges.shape();
+  kernels::cuda::TileBackwardParams params;
+  params.shape = tile_shape(shape);
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<Bf16>(in.query);
+  params.key = view<Bf16>(in.key);
+  params.value = view<Bf16>(in.value);
+  params.output = view<Bf16>(forward.output);
+  params.grad_output = view<Bf16>(grad);
+  params.lse = forward.lse.const_data_ptr<float>();
+  const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
+  params.row_values = row_values.mutable_data_ptr<float>();
+  params.tiles = words_of(in.edges.tiles());
+  params.tiles_transposed = words_of(in.edges.transposed_tiles());
+  params.query_grad = mutable_view<Bf16>(result.query);
+  params.key_grad = mutable_view<Bf16>(result.key);
+  params.value_grad = mutable_view<Bf16>(result.value);
+  std::optional<LearnerTensors> learner;
+  if (request.learner) {
+    const EdgeCredit& credit = *request.learner;
+    learner.emplace(request, in, at::kBFloat16);
+    learner->fill(params.credit, credit);
+    params.credit.query_membership = view<Bf16>(learner->query_membership);
+    params.credit.key_side = view<Bf16>(learner->key_side);
+    if (credit.probes) {
+      params.credit.probes = words_of(credit.probes->tiles());
+      params.credit.probes_transposed = words_of(credit.probes->transposed_tiles());
+    }
+    learner->give(result, credit);
+  }
+  check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
+}
+
+}  // namespace
+
+CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* credit) {
+  const auto dtype = in.query.scalar_type();
+  const int64_t dim = in.query.size(3);
+  if (!in.query.is_cuda()) return {"", "the tensors are not on a CUDA device"};
+  if (at::cuda::getDeviceProperties(in.query.get_device())->major != 9)
+    return {"", "the kernels are built for Hopper (compute capability 9.0)"};
+  if (dtype != at::kBFloat16 && dtype != at::kFloat) return {"", "the kernels take bfloat16 and float32"};
+  if (in.dropout_p > 0) return {"", "dropout on the attention weights"};
+  if (in.value.size(3) != dim) return {"", "value and key of different head dims"};
+  if (in.edges.shape().pairs() == 0) return {"", "no pairs"};
+  const bool gather = by_gather(in);
+  const int64_t clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
+  if (credit)
+    if (const std::string refusal = learner_refusal(*credit); !refusal.empty()) return {"", refusal};
+  if (gather ? !kernels::cuda::gather_takes(dim, clusters)
+             : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
+    return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters is not built"};
+  if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
+  return {"tiles", in.edges.has_csr() ? "edges are dense enough" : "the edges are tiles already"};
+}
+
+AttentionForward cuda_forward(const AttentionInputs& given) {
+  const c10::cuda::CUDAGuard guard(given.query.device());
+  const AttentionInputs in = with_aligned_rows(given);
+  const EdgeShape& shape = in.edges.shape();
+  AttentionForward result;
+  result.output = empty_heads(in.query, shape.queries, in.value.size(3));
+  result.lse = at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(at::kFloat));
+  if (by_gather(in))
+    return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result) : gather_forward<Bf16>(in, result);
+  kernels::cuda::TileForwardParams params;
+  params.shape = tile_shape(shape);
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<Bf16>(in.query);
+  params.key = view<Bf16>(in.key);
+  params.value = view<Bf16>(in.value);
+  params.tiles = words_of(in.edges.tiles());
+  params.output = mutable_view<Bf16>(result.output);
+  params.lse = result.lse.mutable_data_ptr<float>();
+  check_launch("tile_forward", kernels::cuda::launch_tile_forward(params, current_stream()));
+  return result;
+}
+
+AttentionBackward cuda_backward(const AttentionInputs& given, const AttentionForward& given_forward,
+                                const at::Tensor& grad_output, const CreditRequest& request) {
+  const c10::cuda::CUDAGuard guard(given.query.device());
+  const AttentionInputs in = with_aligned_rows(given);
+  AttentionForward forward = given_forward;
+  forward.output = aligned(forward.output);
+  forward.lse = forward.lse.contiguous();
+  const at::Tensor grad = aligned(grad_output);
+  AttentionBackward result;
+  result.query = at::empty(in.query.sizes(), in.query.options());
+  result.key = at::empty(in.key.sizes(), in.key.options());
+  result.value = at::empty(in.value.sizes(), in.value.options());
+  if (!by_gather(in))
+    tile_backward(in, forward, grad, request, result);
+  else if (in.query.scalar_type() == at::kFloat)
+    gather_backward<float>(in, forward, grad, request, result);
+  else
+    gather_backward<Bf16>(in, forward, grad, request, result);
+  return result;
+}
+
+}  // namespace edgewise::ops

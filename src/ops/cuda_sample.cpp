@@ -1,0 +1,136 @@
+// SBM edges and probe edges on CUDA, as bit tiles.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "graph/cuda_launch.h"
+#include "graph/tiles.h"
+#include "kernels/pair_numbers.h"
+#include "ops/cuda_impl.h"
+#include "ops/streams.h"
+
+namespace edgewise::ops {
+namespace {
+
+using graph::check_launch;
+using graph::current_stream;
+using graph::tile_shape;
+using graph::words_of;
+using kernels::cuda::HeadTensor;
+
+// One bit per pair must fit comfortably.
+constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
+// Room for pairs that the products leave open: with bf16 memberships a few in 10^5, with fp32 below one in 128.
+constexpr int64_t kPairsPerOpenPlace = 128;
+
+int64_t padded_clusters(int64_t clusters) {
+  int64_t wanted = 16;
+  while (wanted < clusters) wanted *= 2;
+  return wanted;
+}
+at::Tensor padded(const at::Tensor& membership) {
+  const int64_t missing = padded_clusters(membership.size(3)) - membership.size(3);
+  return (missing > 0 ? at::constant_pad_nd(membership, {0, missing}) : membership).contiguous();
+}
+template <typename T>
+HeadTensor<const T> view(const at::Tensor& x) {
+  return {reinterpret_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
+}
+at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device) {
+  return mask ? mask->to(device).contiguous() : at::Tensor();
+}
+const uint8_t* bytes_of(const at::Tensor& mask) {
+  return mask.defined() ? reinterpret_cast<const uint8_t*>(mask.const_data_ptr<bool>()) : nullptr;
+}
+at::Tensor device_keys(const SampleOptions& options, kernels::Purpose purpose, const EdgeShape& shape, at::Device device) {
+  return stream_keys(options.random, purpose, shape).to(device, /*non_blocking=*/true);
+}
+at::Tensor column_words(const EdgeShape& shape, at::Device device) {
+  return at::empty({shape.batch, (shape.keys + 63) / 64, 4}, at::TensorOptions().dtype(at::kInt).device(device));
+}
+
+}  // namespace
+
+std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler) {
+  if (!query_membership.is_cuda()) return "the memberships are not on a CUDA device";
+  if (at::cuda::getDeviceProperties(query_membership.get_device())->major != 9)
+    return "the kernels are built for Hopper (compute capability 9.0)";
+  if (sampler != Sampler::kAuto && sampler != Sampler::kDirect) return "only the direct sampler runs on CUDA";
+  if (!kernels::cuda::tile_sample_takes(padded_clusters(query_membership.size(3)))) return "more than 256 clusters";
+  if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
+    return "memberships that are neither float32 nor bfloat16";
+  if (static_cast<double>(shape.pairs()) / 8 > kLargestTileBytes) return "one bit per pair would take more than 16 GiB";
+  return "";
+}
+
+EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
+                    const SampleOptions& options) {
+  const at::Device device = query_membership.device();
+  const c10::cuda::CUDAGuard guard(device);
+  const auto int64_options = at::TensorOptions().dtype(at::kLong).device(device);
+  kernels::cuda::TileSampleParams params;
+  params.shape = tile_shape(shape);
+  const at::Tensor queries = padded(query_membership), keys = padded(key_side);
+  const at::Tensor rounded_queries = queries.to(at::kBFloat16), rounded_keys = keys.to(at::kBFloat16);
+  params.clusters = queries.size(3);
+  params.query_membership = view<kernels::Bf16>(rounded_queries);
+  params.key_side = view<kernels::Bf16>(rounded_keys);
+  if (queries.scalar_type() == at::kFloat) {
+    params.exact_query_membership = view<float>(queries);
+    params.exact_key_side = view<float>(keys);
+  }
+  params.poisson = options.law == EdgeLaw::kPoisson;
+  params.exploration = static_cast<float>(options.exploration);
+  const at::Tensor query_mask = mask_bytes(options.query_mask, device), key_mask = mask_bytes(options.key_mask, device);
+  params.query_mask = bytes_of(query_mask);
+  params.key_mask = bytes_of(key_mask);
+  params.is_causal = options.is_causal;
+  const at::Tensor streams = device_keys(options, kernels::Purpose::kEdges, shape, device);
+  params.edge_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+  const at::Tensor tiles = graph::empty_tiles(shape, device, /*zeroed=*/shape.keys == 0);
+  params.tiles = words_of(tiles);
+  const at::Tensor counts = at::zeros({shape.batch, shape.heads}, int64_options);
+  params.edge_counts = reinterpret_cast<uint64_t*>(counts.mutable_data_ptr<int64_t>());
+  const at::Tensor columns = column_words(shape, device);
+  params.column_words = words_of(columns);
+  params.open_capacity = std::max<int64_t>(shape.pairs() / kPairsPerOpenPlace, 4096);
+  const at::Tensor open = at::empty({params.open_capacity}, int64_options), open_count = at::zeros({1}, int64_options);
+  params.open_pairs = reinterpret_cast<uint64_t*>(open.mutable_data_ptr<int64_t>());
+  params.open_count = reinterpret_cast<unsigned long long*>(open_count.mutable_data_ptr<int64_t>());
+  check_launch("tile_sample", kernels::cuda::launch_tile_sample(params, current_stream()));
+  return EdgeSet::from_trusted_tiles(shape, tiles, counts);
+}
+
+std::string cuda_probe_refusal(const EdgeSet& edges) {
+  return edges.device().is_cuda() && !edges.has_csr() ? "" : "the edges are not tiles on a CUDA device";
+}
+
+EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates, const SampleOptions& options) {
+  const EdgeShape& shape = edges.shape();
+  const at::Device device = edges.device();
+  const c10::cuda::CUDAGuard guard(device);
+  const at::Tensor limits = at::empty({shape.batch, kernels::kCoins}, at::kInt);
+  for (int64_t b = 0; b < shape.batch; ++b)
+    kernels::coin_limits(rates[static_cast<size_t>(b)],
+                         reinterpret_cast<uint32_t*>(limits.mutable_data_ptr<int32_t>()) + b * kernels::kCoins);
+  const at::Tensor device_limits = limits.to(device, /*non_blocking=*/true);
+  kernels::cuda::TileProbeParams params;
+  params.shape = tile_shape(shape);
+  params.tiles = words_of(edges.tiles());
+  const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
+  params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+  params.limits = words_of(device_limits);
+  const at::Tensor query_mask = mask_bytes(options.query_mask, device), key_mask = mask_bytes(options.key_mask, device);
+  params.query_mask = bytes_of(query_mask);
+  params.key_mask = bytes_of(key_mask);
+  params.is_causal = options.is_causal;
+  const at::Tensor columns = column_words(shape, device);
+  params.column_words = words_of(columns);
+  const at::Tensor probes = graph::empty_tiles(shape, device, /*zeroed=*/false);
+  params.probes = words_of(probes);
+  check_launch("tile_probes", kernels::cuda::launch_tile_probes(params, current_stream()));
+  return EdgeSet::from_trusted_tiles(shape, probes);
+}
+
+}  // namespace edgewise::ops
