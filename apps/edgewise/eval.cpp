@@ -60,6 +60,7 @@ int run(const EvalArguments& arguments) {
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
   options.count_padding = train::density_counts_padding(recipe);
   options.device = at::Device(recipe.train.device);
+  options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.json) {
     const train::MetricRecord record = {

@@ -112,7 +112,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
             .masked_fill(discard, 0);
   }
   result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
-  result.edge_count = shape.heads * allowed_pairs(shape, key_mask, options.is_causal);
+  result.edge_count = at::full({}, shape.heads * allowed_pairs(shape, key_mask, options.is_causal), at::kLong);
   return result;
 }
 
@@ -143,7 +143,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
     const auto pairs = static_cast<double>(allowed_pairs(heads.shape(), key_mask, options.is_causal));
     result.density = choice.edges.edges_per_head().sum(0).to(at::kDouble) / std::max(pairs, 1.0);
   }
-  result.edge_count = choice.edges.edge_count();
+  result.edge_count = choice.edges.edges_per_head().sum();
   if (keep_edges) result.edges = choice.edges;
   return result;
 }

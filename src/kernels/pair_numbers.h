@@ -37,7 +37,7 @@ inline constexpr uint32_t kPairHighLane = 2, kPairLowLane = 3, kCoinLane = 4;  /
 
 // The call that holds the pair (row, column), and where in it.
 EDGEWISE_BOTH uint32_t pair_call(int column) { return static_cast<uint32_t>(column / 32 * 4 + column % 8 / 2); }
-EDGEWISE_BOTH uint32_t pair_half(const PairWords& words, int column) {
+EDGEWISE_BOTH uint32_t pair_half(const PairWords& words, int column) {  // 0 .. 65535
   return words.word[column / 8 % 4] >> (16 * (column % 2)) & 0xFFFFu;
 }
 EDGEWISE_BOTH uint32_t pair_number(uint64_t key, int row, int column) {
@@ -45,14 +45,38 @@ EDGEWISE_BOTH uint32_t pair_number(uint64_t key, int row, int column) {
   return pair_half(philox7(r, call, 0, kPairHighLane, key), column) << 16 | pair_half(philox7(r, call, 0, kPairLowLane, key), column);
 }
 
+// Asks of one row, columns ascending: is the pair's number below a limit (out of 2^32)?
+class PairDecisions {
+ public:
+  PairDecisions(uint64_t key, int64_t row) : key_(key), row_(static_cast<uint32_t>(row)) {}
+
+  bool below(int column, double limit) {
+    if (column / 32 != group_) {
+      group_ = column / 32;
+      for (uint32_t t = 0; t < 4; ++t) high_[t] = philox7(row_, static_cast<uint32_t>(group_) * 4 + t, 0, kPairHighLane, key_);
+    }
+    const double least = static_cast<double>(pair_half(high_[column % 8 / 2], column) << 16);
+    if (least >= limit) return false;
+    if (least + 65535 < limit) return true;
+    return least + static_cast<double>(pair_half(philox7(row_, pair_call(column), 0, kPairLowLane, key_), column)) < limit;
+  }
+
+ private:
+  uint64_t key_;
+  uint32_t row_;
+  int group_ = -1;
+  PairWords high_[4] = {};
+};
+
 // 32 independent coins, each 1 with probability `rate`: those of columns 32 group .. 32 group + 31 of a row. The number of ones is
 // drawn first (Binomial, by inversion), then their places. limits[k] = 2^32 P(at most k ones), from coin_limits.
 inline constexpr int kCoins = 32;
+inline constexpr uint32_t kSurely = 0xFFFFFFFFu;  // a limit that no number passes
 EDGEWISE_BOTH uint32_t coins(uint64_t key, int row, int group, const uint32_t* limits) {
   uint32_t draw = 0;
   PairWords words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), draw, kCoinLane, key);
   int count = 0;
-  while (count < kCoins && words.word[0] >= limits[count]) ++count;
+  while (count < kCoins && words.word[0] >= limits[count] && limits[count] != kSurely) ++count;
   if (count == kCoins) return ~0u;
   uint32_t bits = 0, source = words.word[1];
   int word = 1, left = 6;  // places are 5 bits: six to a word
@@ -82,7 +106,7 @@ inline void coin_limits(double rate, uint32_t* limits /* [32] */) {
   for (int k = 0; k < kCoins; ++k) {
     total += term;
     const double scaled = total * 4294967296.0;
-    limits[k] = rate >= 1 ? 0 : rate <= 0 || scaled >= 4294967295.0 ? 0xFFFFFFFFu : static_cast<uint32_t>(scaled);
+    limits[k] = rate >= 1 ? 0 : rate <= 0 || scaled >= 4294967295.0 ? kSurely : static_cast<uint32_t>(scaled);
     term *= rate / (1 - rate) * (kCoins - k) / (k + 1);
   }
 }

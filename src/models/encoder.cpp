@@ -120,7 +120,7 @@ EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
     x = layer.output;
     densities.push_back(layer.density);
     if (layer.penalty.defined()) penalties.push_back(layer.penalty.mean());
-    result.edge_count += layer.edge_count;
+    result.edge_count = result.edge_count.defined() ? result.edge_count + layer.edge_count : layer.edge_count;
     if (layer.edges) result.edges.push_back(*std::move(layer.edges));
   }
   x = normed(norm, x);

@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "kernels/pair_numbers.h"
 #include "kernels/philox.h"
 #include "ops/reference.h"
 
@@ -22,12 +23,13 @@ at::Tensor low_half(const at::Tensor& product) {
   return product.bitwise_and(kLow);
 }
 
-// The four words of block_words(key, row, block), for int64 tensors that broadcast.
-std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block) {
+// The four words of philox({row, block, 0, lane}, key), for int64 tensors that broadcast.
+std::array<at::Tensor, 4> philox_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block, uint32_t lane,
+                                       int rounds) {
   const at::Tensor zero = at::zeros({1}, key.options());
   at::Tensor key0 = low_half(key), key1 = high_half(key);
-  std::array<at::Tensor, 4> counter = {row, block, zero, zero + int64_t{kernels::kBlockLane}};
-  for (int round = 0; round < 10; ++round) {
+  std::array<at::Tensor, 4> counter = {row, block, zero, zero + int64_t{lane}};
+  for (int round = 0; round < rounds; ++round) {
     const at::Tensor product0 = counter[0] * int64_t{0xD2511F53};
     const at::Tensor product1 = counter[2] * int64_t{0xCD9E8D57};
     counter = {high_half(product1).bitwise_xor(counter[1]).bitwise_xor(key0), low_half(product1),
@@ -38,7 +40,31 @@ std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& r
   return counter;
 }
 
+std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block) {
+  return philox_words(key, row, block, kernels::kBlockLane, 10);
+}
+
 }  // namespace
+
+at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const int64_t heads = shape.batch * shape.heads, groups = (shape.keys + 31) / 32;
+  const at::Tensor keys = head_keys.to(device).view({-1, 1, 1}), rows = at::arange(shape.queries, options).view({1, -1, 1});
+  const at::Tensor calls = at::arange(groups * 4, options).view({1, 1, -1});
+  const auto halves = [&](uint32_t lane) {
+    const auto words = philox_words(keys, rows, calls, lane, 7);
+    const std::vector<int64_t> size = {heads, shape.queries, groups, 4};  // group of 32 columns, t
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& word : words) {
+      const at::Tensor whole = word.expand({heads, shape.queries, groups * 4}).reshape(size);
+      parts.push_back(at::stack({whole.bitwise_and(0xFFFF), whole.bitwise_right_shift(16)}, 4));  // [.., t, half]
+    }
+    return at::stack(parts, 3);  // [.., group, word, t, half]: columns in order
+  };
+  return (halves(kernels::kPairHighLane).bitwise_left_shift(16) + halves(kernels::kPairLowLane))
+      .reshape({shape.batch, shape.heads, shape.queries, groups * 32})
+      .narrow(3, 0, shape.keys);
+}
 
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);

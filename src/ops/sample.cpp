@@ -259,9 +259,9 @@ EdgeSet sample_by_reference(const at::Tensor& query_membership, const at::Tensor
                            .clamp_max(1)
                            .to(at::kDouble);
   const at::Tensor probability = options.law == EdgeLaw::kBernoulli ? p : -(-p).expm1();
-  const at::Tensor words = ops::reference::pair_words(
+  const at::Tensor numbers = ops::reference::pair_numbers(
       ops::stream_keys(options.random, kernels::Purpose::kEdges, shape), shape, device);
-  return EdgeSet::from_mask((words.to(at::kDouble) < probability * 4294967296.0)
+  return EdgeSet::from_mask((numbers.to(at::kDouble) < probability * 4294967296.0)
                                 .logical_and(allowed_pairs(shape, options, device)));
 }
 

@@ -44,6 +44,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
                     dataset.name(), "; it has none");
   torch::NoGradGuard no_grad;
   const EvaluationMode mode(model);
+  const PrecisionGuard guard(options.precision, options.device);
   Evaluation result;
   double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;

@@ -35,7 +35,8 @@ double ratio(double part, double whole) {
 }
 
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
-ModelOutput forward(Classifier& model, const ModelInput& input) {
+ModelOutput forward(Classifier& model, const ModelInput& input, const StepOptions& options) {
+  const PrecisionGuard guard(options.precision, options.device);
   seed_dropout(input.random);
   try {
     return model.forward(input);
@@ -61,7 +62,7 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
     const data::Batch part = to_device(host, options.device);
     const ModelInput input = make_input(part, random, first);
-    const ModelOutput output = forward(model, input);
+    const ModelOutput output = forward(model, input, options);
     const TaskLoss task = task_loss(output.logits, part);
 
     at::Tensor loss = task.sum / targets;
@@ -86,7 +87,7 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     report.density = report.density.defined() ? report.density + density : density;
     report.task_loss += task_value;
     report.penalty += penalty_value;
-    report.edges += output.edge_count;
+    report.edges += output.edge_count.item<int64_t>();
     correct += task.correct.item<int64_t>();
   }
   report.loss = report.task_loss + options.density_weight * report.penalty;

@@ -123,7 +123,8 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       step_options({.micro_batch = recipe.train.micro_batch,
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),
-                    .device = device}),
+                    .device = device,
+                    .precision = parse_precision(recipe.train.precision)}),
       metrics(folder.root) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
@@ -183,6 +184,7 @@ EvaluationOptions Trainer::State::evaluation_options() const {
   result.draws = recipe.train.eval_draws;
   result.count_padding = density_counts_padding(recipe);
   result.device = device;
+  result.precision = step_options.precision;
   result.stop = [] { return StopSignal::requested(); };
   return result;
 }
@@ -222,6 +224,7 @@ void Trainer::State::snapshot_edges() {
   input.masks = batch.masks;
   input.random = evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, 0);
   input.keep_edges = true;
+  const PrecisionGuard guard(step_options.precision, device);
   const ModelOutput output = model->forward(input);
   model->train();
   std::filesystem::create_directories(folder.root / "edges");

@@ -70,7 +70,7 @@ TEST(MultiheadEdgeAttention, DenseIsTheTextbookFormula) {
   const AttentionOutput found = attention->forward(x);
   EXPECT_TRUE(torch::allclose(found.output, expected, 1e-5, 1e-6));
   EXPECT_TRUE(torch::equal(found.density, torch::ones({2}, torch::kDouble)));
-  EXPECT_EQ(found.edge_count, 2 * 2 * 5 * 5);
+  EXPECT_EQ(found.edge_count.item<int64_t>(), 2 * 2 * 5 * 5);
   EXPECT_FALSE(found.penalty.defined());
 }
 
@@ -86,7 +86,7 @@ TEST_P(FullAgainstDense, OutputsAndGradientsAgree) {
   at::Tensor x1 = x.clone().requires_grad_(), x2 = x.clone().requires_grad_();
   const AttentionOutput a = dense->forward(x1, mask), b = full->forward(x2, mask);
   EXPECT_TRUE(torch::allclose(a.output, b.output, 1e-5, 1e-5)) << (a.output - b.output).abs().max();
-  EXPECT_EQ(a.edge_count, b.edge_count);
+  EXPECT_EQ(a.edge_count.item<int64_t>(), b.edge_count.item<int64_t>());
   EXPECT_TRUE(torch::allclose(a.density, b.density));
   (a.output * weight).sum().backward();
   (b.output * weight).sum().backward();
@@ -124,7 +124,7 @@ TEST(MultiheadEdgeAttention, ReportsDensityOverValidPairsOnly) {
   const AttentionOutput found = attention->forward(torch::randn({3, 10, 16}), ragged_mask(), {}, true);
   const double expected = (10.0 + 6.0) / (100.0 + 36.0);
   EXPECT_NEAR(found.density[0].item<double>(), expected, 1e-12);
-  EXPECT_EQ(found.edge_count, 2 * 16);
+  EXPECT_EQ(found.edge_count.item<int64_t>(), 2 * 16);
   ASSERT_TRUE(found.edges.has_value());
   EXPECT_EQ(found.edges->edge_count(), 2 * 16);
 }

@@ -1,11 +1,15 @@
 // Philox: known answers, and the same words in plain ATen.
 #include "kernels/philox.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <bit>
+#include <cmath>
 #include <set>
 
+#include "kernels/pair_numbers.h"
 #include "ops/reference.h"
 #include "ops/streams.h"
 
@@ -20,6 +24,53 @@ TEST(Philox, KnownAnswers) {
             (kernels::Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(kernels::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822),
             (kernels::Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, SevenRoundsKnownAnswer) {
+  const kernels::PairWords words = kernels::philox7(0, 0, 0, 0, 0);  // Random123, philox4x32-7
+  EXPECT_THAT(words.word, ::testing::ElementsAre(0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48));
+}
+
+TEST(PairNumbers, AreTheSameFromAtenKernelsAndLazyDecisions) {
+  const EdgeShape shape{1, 2, 3, 77};
+  const at::Tensor keys = ops::stream_keys({123456789, 42, 3, 10}, kernels::Purpose::kEdges, shape);
+  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, at::kCPU);
+  for (int64_t head = 0; head < 2; ++head)
+    for (int row = 0; row < 3; ++row) {
+      const uint64_t key = static_cast<uint64_t>(keys[head].item<int64_t>());
+      kernels::PairDecisions decisions(key, row);
+      for (int column = 0; column < 77; ++column) {
+        const uint32_t number = kernels::pair_number(key, row, column);
+        EXPECT_EQ(numbers[0][head][row][column].item<int64_t>(), number);
+        EXPECT_FALSE(decisions.below(column, number));
+        EXPECT_TRUE(decisions.below(column, number + 0.5));
+      }
+    }
+}
+
+TEST(PairNumbers, CoinsComeUpAtTheirRateAndIndependently) {
+  for (const double rate : {0.02, 0.3, 0.9}) {
+    uint32_t limits[kernels::kCoins];
+    kernels::coin_limits(rate, limits);
+    constexpr int kDraws = 40000;
+    std::vector<int> ones(32);
+    double sum = 0, squares = 0, neighbours = 0;
+    for (int n = 0; n < kDraws; ++n) {
+      const uint32_t bits = kernels::coins(99, n % 200, n / 200, limits);
+      const int count = std::popcount(bits);
+      sum += count, squares += count * count, neighbours += std::popcount(bits & (bits >> 1));
+      for (int place = 0; place < 32; ++place) ones[static_cast<size_t>(place)] += bits >> place & 1;
+    }
+    const double mean = sum / kDraws, variance = squares / kDraws - mean * mean, deviation = std::sqrt(rate * (1 - rate) * kDraws);
+    for (const int found : ones) EXPECT_NEAR(found, rate * kDraws, 5 * deviation) << rate;
+    EXPECT_NEAR(variance, 32 * rate * (1 - rate), 0.05 * 32 * rate * (1 - rate)) << rate;
+    EXPECT_NEAR(neighbours / kDraws, 31 * rate * rate, 6 * std::sqrt(31 * rate * rate / kDraws)) << rate;
+  }
+  uint32_t none[kernels::kCoins], all[kernels::kCoins];
+  kernels::coin_limits(0, none);
+  kernels::coin_limits(1, all);
+  EXPECT_EQ(kernels::coins(1, 2, 3, none), 0u);
+  EXPECT_EQ(kernels::coins(1, 2, 3, all), ~0u);
 }
 
 TEST(Philox, AtenWordsEqualTheKernelsWords) {

@@ -176,7 +176,7 @@ struct FailingClassifier : SequenceClassifierImpl {
     first_items.push_back(input.random.first_item);
     dropout.push_back(torch::rand({1}).item<double>());
     ModelOutput output = SequenceClassifierImpl::forward(input);
-    edges.push_back(output.edge_count);
+    edges.push_back(output.edge_count.item<int64_t>());
     if (input.random.first_item == 2) output.logits = output.logits / 0.0;
     if (input.watch) input.watch("logits", output.logits);
     return output;

@@ -30,7 +30,7 @@ struct AttentionOutput {
   at::Tensor output;             // [B, N, E]
   at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention
   at::Tensor penalty;            // [H] differentiable density of the learner; undefined when nothing learns
-  int64_t edge_count = 0;        // edges computed, over all heads and items
+  at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device
   std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
 };
 

@@ -31,7 +31,7 @@ struct ModelOutput {
   at::Tensor densities;                     // [layers, H] double, detached; two towers: their average
   at::Tensor penalty;                       // scalar, mean of tower_penalties; undefined when nothing learns
   std::vector<at::Tensor> tower_penalties;  // one scalar per tower, or empty
-  int64_t edge_count = 0;
+  at::Tensor edge_count;
   std::vector<EdgeSet> edges;  // per tower and layer, when asked for
 };
 

@@ -3,6 +3,7 @@
 
 #include <edgewise/data/dataset.h>
 #include <edgewise/models/classifier.h>
+#include <edgewise/train/precision.h>
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@ struct EvaluationOptions {
   int64_t max_examples = 0;    // 0 = all
   bool count_padding = false;  // whether the model's densities do (density_counts_padding of its recipe)
   at::Device device = at::kCPU;
+  Precision precision = Precision::kFp32;
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
 };
 

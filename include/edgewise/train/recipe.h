@@ -82,6 +82,7 @@ struct TrainRecipe {
   bool snapshot_edges = false;
   int64_t seed = 0;
   std::string device = "cpu";
+  std::string precision = "fp32";
   int64_t threads = 0;
   bool operator==(const TrainRecipe&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <edgewise/data/dataset.h>
 #include <edgewise/models/classifier.h>
 #include <edgewise/ops/random_stream.h>
+#include <edgewise/train/precision.h>
 
 #include <cstdint>
 
@@ -17,6 +18,7 @@ struct StepOptions {
   // micro-batches.
   bool count_padding = false;
   at::Device device = at::kCPU;
+  Precision precision = Precision::kFp32;
 };
 
 struct StepReport {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/sample.h"
+#include "kernels/pair_numbers.h"
 #include "kernels/philox.h"
 
 namespace edgewise::kernels::cpu {
@@ -39,16 +40,11 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 #pragma omp simd
       for (int64_t n = 0; n < count; ++n) p[static_cast<size_t>(n)] += membership * side[n];
     }
-    int64_t block = -1;
-    Words words{};
+    PairDecisions decisions(head.stream_key, row);
     for (int64_t n = 0; n < count; ++n) {
       const int32_t key = head.valid_keys[n];
-      if (key / 4 != block) {
-        block = key / 4;
-        words = block_words(head.stream_key, row, block);
-      }
       const double probability = edge_probability(head.law, p[static_cast<size_t>(n)]);
-      if (words[static_cast<size_t>(key % 4)] < probability * 4294967296.0) out.columns.push_back(key);
+      if (decisions.below(key, probability * 4294967296.0)) out.columns.push_back(key);
     }
     out.degrees.push_back(static_cast<int32_t>(out.columns.size() - before));
   }

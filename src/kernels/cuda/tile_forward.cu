@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   load_tile(1);
 
   const float to_log2 = p.scale * kLog2E;
-  float scores[32], out[D / 2], sums[4] = {};
+  float scores[32] = {}, out[D / 2], sums[4] = {};
   uint32_t weights[16], seen = 0;
 #pragma unroll
   for (float& x : out) x = 0;

@@ -12,17 +12,19 @@ namespace edgewise::kernels::cuda {
 namespace {
 
 constexpr int kRows = 128, kThreads = 256, kStages = 3;
+// Open pairs of a block wait in shared memory, so that no warp waits for a counter in global memory; from kFlushAt on they are moved.
+constexpr int kOpenPlaces = 2048, kFlushAt = 1024;
 
 template <int C>
 struct Shared {
   static constexpr int kQueryBytes = kRows * C * 2, kTileBytes = 64 * C * 2;
   static constexpr int kStageBytes = kTileBytes + 1024;  // 1024: the valid columns of the tile, padded to the alignment
-  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + 1024;
+  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + (kOpenPlaces + 4) * 4 + 1024;
 };
 
 // Relative error of a product's p: rounding both memberships to bf16 (if they were), and the accumulation.
 __host__ __device__ constexpr float relative_error(int clusters, bool rounded) {
-  return (rounded ? 0x1.04p-8f : 0) + static_cast<float>(clusters) * 0x1.0p-20f;
+  return (rounded ? 0x1.04p-8f : 0) + static_cast<float>(clusters) * 0x1.0p-22f;
 }
 
 __device__ float exact_p(const TileSampleParams& p, int item, int head, int row, int column) {
@@ -44,6 +46,15 @@ __device__ bool exact_edge(const TileSampleParams& p, int head_index, int row, i
   const double sum = exact_p(p, head_index / p.shape.heads, head_index % p.shape.heads, row, column);
   const double capped = fmin(sum, 1.0), probability = p.poisson ? -expm1(-capped) : capped;
   return pair_number(p.edge_keys[head_index], row, column) < probability * 4294967296.0;
+}
+
+// Sets the bit of an open pair if it is an edge; integer atomics, so the order does not matter.
+__device__ void decide(const TileSampleParams& p, int head_index, int row, int column) {
+  if (!exact_edge(p, head_index, row, column)) return;
+  const int64_t word = ((head_index * p.shape.row_tiles() + row / 64) * p.shape.column_tiles() + column / 64) * kTileWords +
+                       tile_word(row % 64, column % 64);
+  atomicOr(p.tiles + word, 1u << tile_bit(row % 64, column % 64));
+  atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), 1ull);
 }
 
 // Bits of the valid columns of a tile, in the order of a lane's word; the same for every row. [B, column_tiles, 4].
@@ -99,6 +110,27 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
   const bool has_rows = row_tile < p.shape.row_tiles();
   const uint32_t row_word = valid_rows(p.shape, p.query_mask, item, row);
 
+  // [0]: how many are open, [1]: where they go in the list; then row within the block and column of each.
+  uint32_t* const open_here = reinterpret_cast<uint32_t*>(raw + (base - shared_address(raw)) + Space::kQueryBytes + kStages * Space::kStageBytes);
+  if (threadIdx.x == 0) open_here[0] = 0;
+  const auto flush = [&] {
+    __syncthreads();
+    const unsigned waiting = min(open_here[0], static_cast<unsigned>(kOpenPlaces));
+    if (threadIdx.x == 0) open_here[1] = atomicAdd(p.open_count, static_cast<unsigned long long>(waiting));
+    __syncthreads();
+    for (unsigned n = threadIdx.x; n < waiting; n += kThreads) {
+      const uint32_t pair = open_here[4 + n];
+      const int row_here = blockIdx.x * kRows + (pair >> 25), column = pair & 0x1FFFFFF;
+      const int64_t place = static_cast<int64_t>(open_here[1]) + n;
+      if (place < p.open_capacity)
+        p.open_pairs[place] = (static_cast<uint64_t>(head_index) * queries + row_here) * keys + column;
+      else
+        decide(p, head_index, row_here, column);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) open_here[0] = 0;
+  };
+
   const auto* key_side = reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head));
   const auto load_tile = [&](int t) {
     copy_tile<C, 64, kThreads>(key_tile(t), key_side, p.key_side.row_stride, t * 64, keys);
@@ -120,8 +152,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
   // its margin has p (1 - relative error) < 1.
   const float widest = 3 + margin * 1.02f;
   unsigned count = 0;
-  float probability[32];
-  PairWords numbers[2][2];
+  float probability[32] = {};
+  PairWords numbers[2][2] = {};
   const float offset = 0x1.0p23f + (kPoisson ? 0 : 65536 * p.exploration);
   const auto distance = [&](int j, int e) {
     float x = probability[4 * j + e];
@@ -135,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
   for (int t = 0; t < column_tiles; ++t) {
     copies_wait<1>();
     publish_copies();
-    __syncthreads();
+    if (__syncthreads_or(open_here[0] > kFlushAt)) flush();
     load_tile(t + 2);
     settle(probability);
     products_begin();
@@ -182,9 +214,9 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
       open &= ~(1u << place);
       const int e = place / 8, j = 7 - place % 8;
       const int at_row = row + 8 * (e >> 1), column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
-      const unsigned long long slot = atomicAdd(p.open_count, 1ull);
-      if (slot < static_cast<unsigned long long>(p.open_capacity))
-        p.open_pairs[slot] = (static_cast<uint64_t>(head_index) * queries + at_row) * keys + column;
+      const unsigned place_here = atomicAdd(open_here, 1u);
+      if (place_here < kOpenPlaces)
+        open_here[4 + place_here] = static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
       else if (exact_edge(p, head_index, at_row, column))
         word |= 1u << place;
     }
@@ -192,37 +224,32 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
     if (has_rows) p.tiles[strip + static_cast<int64_t>(t) * kTileWords] = word;
   }
   copies_wait<0>();
+  flush();
   for (int step = 16; step; step /= 2) count += __shfl_xor_sync(~0u, count, step);
   if (lane == 0 && count) atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), static_cast<unsigned long long>(count));
 }
 
-// Decides the open pairs; integer atomics, so the order does not matter.
+// Decides the open pairs.
 __global__ void decide_open(const __grid_constant__ TileSampleParams p) {
   const unsigned long long total = min(*p.open_count, static_cast<unsigned long long>(p.open_capacity));
   for (unsigned long long n = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; n < total;
        n += static_cast<unsigned long long>(gridDim.x) * blockDim.x) {
     const uint64_t pair = p.open_pairs[n];
-    const int column = pair % p.shape.keys, row = pair / p.shape.keys % p.shape.queries;
-    const int head_index = pair / p.shape.keys / p.shape.queries;
-    if (!exact_edge(p, head_index, row, column)) continue;
-    const int64_t word = ((head_index * p.shape.row_tiles() + row / 64) * p.shape.column_tiles() + column / 64) * kTileWords +
-                         tile_word(row % 64, column % 64);
-    const uint32_t bit = 1u << tile_bit(row % 64, column % 64);
-    atomicOr(p.tiles + word, bit);
-    atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), 1ull);
+    decide(p, static_cast<int>(pair / p.shape.keys / p.shape.queries), static_cast<int>(pair / p.shape.keys % p.shape.queries),
+           static_cast<int>(pair % p.shape.keys));
   }
 }
 
 // One warp for 16 x 64 pairs. Lane t of the four that share two rows draws the coins of row t % 2, columns 32 (t / 2) ..; each then picks
 // the bits of its columns.
 __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
-  const int64_t index = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32;
-  const int64_t rows = p.shape.row_tiles(), columns = p.shape.column_tiles();
-  if (index >= p.shape.batch * p.shape.heads * rows * columns * 4) return;
-  const int64_t head = index / 4 / (rows * columns), item = head / p.shape.heads;
-  const int tile = index / 4 % columns, row = (index / 4 / columns % rows) * 64 + index % 4 * 16 + lane / 4;
-  uint32_t allowed = valid_rows(p.shape, p.query_mask, item, row) & p.column_words[(item * columns + tile) * 4 + lane % 4];
+  const int lane = threadIdx.x % 32, head = blockIdx.z, item = head / static_cast<int>(p.shape.heads);
+  const int rows = static_cast<int>(p.shape.row_tiles()), columns = static_cast<int>(p.shape.column_tiles());
+  const int tile = blockIdx.x * 2 + threadIdx.x / 128, part = threadIdx.x / 32 % 4;
+  if (tile >= columns) return;
+  const int row = blockIdx.y * 64 + part * 16 + lane / 4;
+  const int64_t index = ((static_cast<int64_t>(head) * rows + blockIdx.y) * columns + tile) * 4 + part;
+  uint32_t allowed = valid_rows(p.shape, p.query_mask, item, row) & p.column_words[(static_cast<int64_t>(item) * columns + tile) * 4 + lane % 4];
   if (p.is_causal && tile >= row / 64) allowed &= causal_bits(row, tile, lane);
   const uint32_t mine = coins(p.stream_keys[head], row + 8 * (lane & 1), tile * 2 + (lane % 4) / 2, p.limits + item * kCoins);
   uint32_t probe = 0;
@@ -245,6 +272,7 @@ cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
   if (ready != cudaSuccess) return ready;
   const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0 || p.shape.keys == 0) return cudaSuccess;
+  if (p.shape.keys >= 1 << 25 || p.open_capacity >= 0xFFFFFFFFll) return cudaErrorInvalidValue;
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
   kernel<<<grid, kThreads, kBytes, stream>>>(p);
   decide_open<<<264, 256, 0, stream>>>(p);
@@ -264,10 +292,10 @@ bool tile_sample_takes(int64_t clusters) {
 
 int launch_tile_probes(const TileProbeParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
-  const int64_t warps = p.shape.words() / 32;
-  if (warps == 0) return cudaSuccess;
+  if (p.shape.words() == 0) return cudaSuccess;
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
-  tile_probes<<<static_cast<unsigned>((warps + 7) / 8), 256, 0, stream>>>(p);
+  const dim3 grid((p.shape.column_tiles() + 1) / 2, p.shape.row_tiles(), p.shape.batch * p.shape.heads);
+  tile_probes<<<grid, 256, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
