@@ -52,10 +52,26 @@ inline double open_uniform(uint32_t high, uint32_t low) {
 // Counters under a stream's key are (row, block, draw, lane). The lane separates the users of one key:
 inline constexpr uint32_t kBlockLane = 0;     // word j % 4 of block j / 4 belongs to the pair (row, j)
 inline constexpr uint32_t kSequenceLane = 1;  // RowStream
+inline constexpr uint32_t kByteLane = 2;  // (row, counter): the bytes of 16 keys, eight in each of two blocks
+inline constexpr uint32_t kFineLane = 3;  // (row, position): the 32 bits below a pair's byte
+inline constexpr uint32_t kThinningLane = 4;  // (chunk of rows, draw / 2): a gap and a coin, twice
 
 // The number of the pair (row, column), for samplers that visit every pair.
 inline Words block_words(uint64_t key, int64_t row, int64_t block) {
   return philox({static_cast<uint32_t>(row), static_cast<uint32_t>(block), 0, kBlockLane}, key);
+}
+
+// The first byte of the number of the pair (row, n-th valid key), for the squeezed sampler: 128 keys share
+// eight counters; each gives eight bytes to the first 64 keys (words 0 and 1) and eight to the others.
+inline uint8_t pair_byte(uint64_t key, int64_t row, int64_t n) {
+  const uint32_t counter = static_cast<uint32_t>(n / 128 * 8 + n % 64 / 8);
+  const Words words = philox({static_cast<uint32_t>(row), counter, 0, kByteLane}, key);
+  const int64_t byte = n % 8 + (n / 64 % 2) * 8;
+  return static_cast<uint8_t>(words[static_cast<size_t>(byte / 4)] >> (byte % 4 * 8));
+}
+// The 32 bits below it.
+inline uint32_t pair_fine_word(uint64_t key, int64_t row, int64_t n) {
+  return philox({static_cast<uint32_t>(row), static_cast<uint32_t>(n), 0, kFineLane}, key)[0];
 }
 
 // A sequence of numbers for one row, for samplers that draw as many as they need.

@@ -14,8 +14,12 @@ constexpr EnumNames<Estimator, 3> kEstimators{"estimator",
                                                 {"counterfactual", Estimator::kCounterfactual}}}};
 constexpr EnumNames<PresentForm, 2> kForms{
     "present_form", {{{"softmax", PresentForm::kSoftmax}, {"leave_one_out", PresentForm::kLeaveOneOut}}}};
-constexpr EnumNames<Sampler, 3> kSamplers{
-    "sampler", {{{"auto", Sampler::kAuto}, {"direct", Sampler::kDirect}, {"fastrg", Sampler::kFastRg}}}};
+constexpr EnumNames<Sampler, 5> kSamplers{"sampler",
+                                          {{{"auto", Sampler::kAuto},
+                                            {"direct", Sampler::kDirect},
+                                            {"fastrg", Sampler::kFastRg},
+                                            {"squeezed", Sampler::kSqueezed},
+                                            {"thinning", Sampler::kThinning}}}};
 }  // namespace
 
 EdgeLaw parse_edge_law(std::string_view name) {

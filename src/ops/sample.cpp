@@ -11,10 +11,10 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "graph/checks.h"
 #include "kernels/cpu/sample.h"
+#include "kernels/cpu/sample_bounds.h"
 #include "ops/cuda_impl.h"
 #include "ops/reference.h"
 #include "ops/streams.h"
@@ -22,7 +22,6 @@
 namespace edgewise {
 namespace {
 
-using kernels::cpu::FastRgTables;
 using kernels::cpu::SampledRows;
 using kernels::cpu::SampleHead;
 
@@ -140,10 +139,10 @@ class RowCollector {
                      });
   }
 
-  EdgeSet join() const {
+  template <typename HeadOf>  // head_of(head index): the SampleHead its rows were drawn from
+  EdgeSet join(const HeadOf& head_of) const {
     std::vector<int64_t> starts(chunks_.size() + 1, 0);
-    for (size_t n = 0; n < chunks_.size(); ++n)
-      starts[n + 1] = starts[n] + static_cast<int64_t>(chunks_[n].columns.size());
+    for (size_t n = 0; n < chunks_.size(); ++n) starts[n + 1] = starts[n] + chunks_[n].edge_count();
     at::Tensor row_offsets = at::empty({shape_.rows() + 1}, at::kLong);
     at::Tensor col_indices = at::empty({starts.back()}, at::kInt);
     int64_t* offsets = row_offsets.mutable_data_ptr<int64_t>();
@@ -152,7 +151,7 @@ class RowCollector {
     at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 16, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const SampledRows& rows = chunks_[static_cast<size_t>(n)];
-        std::copy(rows.columns.begin(), rows.columns.end(), columns + starts[static_cast<size_t>(n)]);
+        rows.write_columns(head_of(n / chunks_per_head_), columns + starts[static_cast<size_t>(n)]);
         int64_t row = n / chunks_per_head_ * shape_.queries + n % chunks_per_head_ * kChunkRows;
         int64_t offset = starts[static_cast<size_t>(n)];
         for (const int32_t degree : rows.degrees) offsets[++row] = offset += degree;
@@ -167,33 +166,53 @@ class RowCollector {
   std::vector<SampledRows> chunks_;
 };
 
-// Sum over valid pairs of p for one head: (1^T Q^) (T^T 1), and its exploration edges.
-double expected_edges(const SampleHead& head) {
-  std::vector<double> query_sum(static_cast<size_t>(head.clusters)),
-      key_sum(static_cast<size_t>(head.clusters));
-  for (int64_t i = 0; i < head.queries; ++i)
-    if (!head.query_mask || head.query_mask[i])
-      for (int64_t c = 0; c < head.clusters; ++c)
-        query_sum[static_cast<size_t>(c)] += head.query_membership[i * head.clusters + c];
-  for (int64_t n = 0; n < head.valid_key_count; ++n)
-    for (int64_t c = 0; c < head.clusters; ++c)
-      key_sum[static_cast<size_t>(c)] += head.key_side[head.valid_keys[n] * head.clusters + c];
-  const double learned = std::inner_product(query_sum.begin(), query_sum.end(), key_sum.begin(), 0.0);
-  return learned + head.exploration * static_cast<double>(head.valid_query_count) *
-                       static_cast<double>(head.valid_key_count);
-}
-
-bool takes_fastrg(Sampler sampler, const SampleHead& head) {
-  if (sampler != Sampler::kAuto) return sampler == Sampler::kFastRg;
-  return kernels::cpu::fastrg_cost(head, expected_edges(head)) < kernels::cpu::direct_cost(head);
-}
-
 // What one head needs before its rows can be drawn.
-struct HeadTables {
-  SampleHead head;
-  bool fastrg = false;
-  FastRgTables tables;
-  std::vector<float> transposed;
+class HeadSampler {
+ public:
+  HeadSampler() = default;
+  HeadSampler(const SampleHead& head, Sampler wanted) : head_(head), sampler_(wanted) {
+    if (sampler_ != Sampler::kDirect && sampler_ != Sampler::kFastRg)
+      bounds_ = kernels::cpu::sample_bounds(head_);
+    if (sampler_ == Sampler::kThinning) thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
+    if (sampler_ == Sampler::kAuto) choose();
+    if (sampler_ == Sampler::kFastRg) {
+      kernels::cpu::allocate_fastrg_tables(head_, fastrg_);
+      for (int64_t c = 0; c < head_.clusters; ++c) kernels::cpu::build_fastrg_table(head_, c, fastrg_);
+    }
+    if (sampler_ == Sampler::kDirect) transposed_ = kernels::cpu::transpose_valid_keys(head_);
+  }
+
+  void draw(int64_t begin, int64_t end, SampledRows& out) const {
+    switch (sampler_) {
+      case Sampler::kSqueezed:
+        return kernels::cpu::sample_squeezed(head_, bounds_, begin, end, out);
+      case Sampler::kThinning:
+        return kernels::cpu::sample_thinning(head_, bounds_, thinning_, begin, end, out);
+      case Sampler::kFastRg:
+        return kernels::cpu::sample_fastrg(head_, fastrg_, begin, end, out);
+      default:
+        return kernels::cpu::sample_direct(head_, transposed_, begin, end, out);
+    }
+  }
+
+ private:
+  // The cheapest by prediction, from what is true of the head alone.
+  void choose() {
+    thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
+    const double squeezed = kernels::cpu::squeezed_cost(head_, bounds_),
+                 thinning = kernels::cpu::thinning_cost(head_, bounds_, thinning_),
+                 fastrg = kernels::cpu::fastrg_cost(head_, kernels::cpu::expected_edges(head_, bounds_));
+    sampler_ = fastrg < std::min(squeezed, thinning) ? Sampler::kFastRg
+               : thinning < squeezed                 ? Sampler::kThinning
+                                                     : Sampler::kSqueezed;
+  }
+
+  SampleHead head_;
+  Sampler sampler_ = Sampler::kDirect;
+  kernels::cpu::SampleBounds bounds_;
+  kernels::cpu::ThinningTables thinning_;
+  kernels::cpu::FastRgTables fastrg_;
+  std::vector<float> transposed_;
 };
 
 EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
@@ -207,32 +226,21 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
   const int64_t group = std::max<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads());
   for (int64_t first = 0; first < heads; first += group) {
     const int64_t last = std::min(first + group, heads);
-    std::vector<HeadTables> prepared(static_cast<size_t>(last - first));
+    std::vector<HeadSampler> samplers(static_cast<size_t>(last - first));
     at::parallel_for(first, last, 1, [&](int64_t begin, int64_t end) {
       for (int64_t index = begin; index < end; ++index) {
-        HeadTables& mine = prepared[static_cast<size_t>(index - first)];
-        mine.head = plan.head(shape, options, index);
-        mine.head.clusters = clusters;
-        mine.head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
-        mine.head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
-        mine.fastrg = takes_fastrg(options.sampler, mine.head);
-        if (mine.fastrg) {
-          kernels::cpu::allocate_fastrg_tables(mine.head, mine.tables);
-          for (int64_t c = 0; c < clusters; ++c) kernels::cpu::build_fastrg_table(mine.head, c, mine.tables);
-        } else {
-          mine.transposed = kernels::cpu::transpose_valid_keys(mine.head);
-        }
+        SampleHead head = plan.head(shape, options, index);
+        head.clusters = clusters;
+        head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
+        head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
+        samplers[static_cast<size_t>(index - first)] = HeadSampler(head, options.sampler);
       }
     });
     rows.draw(first, last, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
-      const HeadTables& mine = prepared[static_cast<size_t>(index - first)];
-      if (mine.fastrg)
-        kernels::cpu::sample_fastrg(mine.head, mine.tables, begin, end, out);
-      else
-        kernels::cpu::sample_direct(mine.head, mine.transposed, begin, end, out);
+      samplers[static_cast<size_t>(index - first)].draw(begin, end, out);
     });
   }
-  return rows.join();
+  return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
 }
 
 // Pairs that the masks and causality allow: [B, 1, L, S] bool (broadcastable).
@@ -323,7 +331,7 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
     const kernels::cpu::ExistingEdges existing{offsets + index * shape.queries, columns};
     kernels::cpu::sample_absent(plan.head(shape, options, index), existing, rate, begin, end, out);
   });
-  return rows.join();
+  return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
 }
 
 }  // namespace edgewise

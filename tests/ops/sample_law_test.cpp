@@ -75,6 +75,7 @@ class SampleLaw : public ::testing::TestWithParam<std::tuple<EdgeLaw, Sampler>> 
 INSTANTIATE_TEST_SUITE_P(All, SampleLaw,
                          ::testing::Combine(::testing::Values(EdgeLaw::kBernoulli, EdgeLaw::kPoisson),
                                             ::testing::Values(Sampler::kDirect, Sampler::kFastRg,
+                                                              Sampler::kSqueezed, Sampler::kThinning,
                                                               Sampler::kAuto)),
                          [](const auto& given) {
                            return std::string(to_string(std::get<0>(given.param))) + "_" +

@@ -30,7 +30,9 @@ class Samplers : public ::testing::TestWithParam<Sampler> {
     return result;
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, Samplers, ::testing::Values(Sampler::kDirect, Sampler::kFastRg, Sampler::kAuto),
+INSTANTIATE_TEST_SUITE_P(All, Samplers,
+                         ::testing::Values(Sampler::kDirect, Sampler::kFastRg, Sampler::kSqueezed,
+                                           Sampler::kThinning, Sampler::kAuto),
                          [](const auto& given) { return std::string(to_string(given.param)); });
 
 TEST_P(Samplers, SameSeedSameEdgesForAnyThreadCount) {
@@ -40,8 +42,11 @@ TEST_P(Samplers, SameSeedSameEdgesForAnyThreadCount) {
   const EdgeSet one = sample_sbm_edges(in.query, in.key, options());
   at::set_num_threads(2);
   const EdgeSet two = sample_sbm_edges(in.query, in.key, options());
+  at::set_num_threads(3);
+  const EdgeSet three = sample_sbm_edges(in.query, in.key, options());
   at::set_num_threads(before);
   EXPECT_TRUE(same(one, two));
+  EXPECT_TRUE(same(one, three));
   SampleOptions other = options();
   other.random.seed = 100;
   EXPECT_FALSE(same(one, sample_sbm_edges(in.query, in.key, other)));

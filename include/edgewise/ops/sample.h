@@ -14,10 +14,12 @@
 
 namespace edgewise {
 
-// kDirect visits every pair (cost L*S*C); kFastRg draws edges (cost edges + (L + S)*C); kAuto takes the
-// cheaper one per item and head by predicted cost. All have the same law.
-enum class Sampler { kAuto, kDirect, kFastRg };
-Sampler parse_sampler(std::string_view name);  // "auto" | "direct" | "fastrg"
+// kDirect computes every probability (cost L*S*C). kSqueezed decides nearly every pair from a random byte and
+// two bounds (cost L*S/64 + edges). kThinning and kFastRg draw edges (cost edges + (L + S)*C): kThinning from
+// one bound, for memberships that point roughly the same way; kFastRg cluster by cluster, for sharp clusters.
+// kAuto takes the cheapest per item and head by predicted cost. All have the same law.
+enum class Sampler { kAuto, kDirect, kFastRg, kSqueezed, kThinning };
+Sampler parse_sampler(std::string_view name);  // "auto" | "direct" | "fastrg" | "squeezed" | "thinning"
 std::string_view to_string(Sampler sampler);
 
 struct SampleOptions {

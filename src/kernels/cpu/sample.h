@@ -1,7 +1,7 @@
 // Samplers of SBM edges on CPU: p_ij = query_membership_i . key_side_j + exploration, then the edge law.
 //
-// Both samplers have the same law; they differ in cost. Each works on a range of rows of one head and depends
-// on nothing but that head's memberships, its valid keys and its stream key.
+// All samplers have the same law; they differ in cost. Each works on a range of rows of one head and depends
+// on nothing but that head's memberships, its valid keys and its stream key: not on threads, not on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,20 @@ struct SampleHead {
   uint64_t stream_key = 0;
 };
 
-// Rows as they are drawn: the columns of row after row, and how many each row has.
+// Rows as they are drawn, and how many edges each has: either the columns of row after row, or one bit per
+// valid key, whichever the sampler makes.
 struct SampledRows {
-  std::vector<int32_t> columns;
   std::vector<int32_t> degrees;
+  std::vector<int32_t> columns;
+  std::vector<uint64_t> words;  // [rows, (valid_key_count + 63) / 64]
+
+  int64_t edge_count() const;
+  // Writes the columns, ascending within each row, to `out` [edge_count()].
+  void write_columns(const SampleHead& head, int32_t* out) const;
 };
+
+// How many of the valid keys, from the first on, row may have edges to.
+int64_t allowed_keys(const SampleHead& head, int64_t row);
 
 // P(edge) under the law, for p that already includes exploration.
 double edge_probability(Law law, double p);
@@ -43,6 +52,34 @@ double edge_probability(Law law, double p);
 std::vector<float> transpose_valid_keys(const SampleHead& head);
 void sample_direct(const SampleHead& head, const std::vector<float>& transposed, int64_t row_begin,
                    int64_t row_end, SampledRows& out);
+
+// ---- squeezed: visits every pair with one random byte, cost L * S / 64 blocks; sample_squeezed.cpp ----
+
+struct SampleBounds;  // sample_bounds.h
+void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, int64_t row_begin, int64_t row_end,
+                     SampledRows& out);
+
+// ---- thinning: draws edges from one bound, cost edges + (L + S) * C; sample_thinning.cpp ----
+
+struct ThinningTables {
+  // g_n = first + second_share |second| + rest_share rest + exploration_share, terms as in sample_bounds.h
+  double second_share = 0, rest_share = 0, exploration_share = 0;
+  double largest = 0;           // of g
+  std::vector<double> running;  // [valid_key_count + 1] sums of g
+  std::vector<int32_t> start;  // [2 valid_key_count] where to look in `running`, by equal shares of its total
+};
+ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bounds);
+// What one row makes of them.
+struct ThinningRate {
+  double weight = 0;  // w_i, so that w_i g_n >= p
+  double rate = 0;    // c_i w_i, so that c_i w_i g_n bounds the rate
+  bool fits = true;   // else p may be so near 1 that the squeezed sampler draws the row
+};
+ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
+                           int64_t row);
+// Points run from row to row, so the rows of one call share one sequence: the range is part of the contract.
+void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
+                     int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- fastRG: draws edges, cost edges + (L + S) * C ----
 
@@ -70,8 +107,11 @@ struct ExistingEdges {
 void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
                    int64_t row_end, SampledRows& out);
 
-// Predicted nanoseconds, for choosing: expected_edges = sum over pairs of p.
+// ---- predicted nanoseconds, for choosing; sample_cost.cpp ----
+
 double direct_cost(const SampleHead& head);
-double fastrg_cost(const SampleHead& head, double expected_edges);
+double squeezed_cost(const SampleHead& head, const SampleBounds& bounds);
+double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables);
+double fastrg_cost(const SampleHead& head, double expected_edges);  // sum over pairs of p
 
 }  // namespace edgewise::kernels::cpu

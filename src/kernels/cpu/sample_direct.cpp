@@ -1,17 +1,11 @@
 // The direct sampler: computes every probability and compares it with the pair's own random number.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/sample.h"
 #include "kernels/pair_numbers.h"
 #include "kernels/philox.h"
 
 namespace edgewise::kernels::cpu {
-
-double edge_probability(Law law, double p) {
-  const double capped = std::min(p, 1.0);
-  return law == Law::kBernoulli ? capped : -std::expm1(-capped);
-}
 
 std::vector<float> transpose_valid_keys(const SampleHead& head) {
   std::vector<float> transposed(static_cast<size_t>(head.clusters * head.valid_key_count));
@@ -27,12 +21,7 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
   std::vector<float> p(static_cast<size_t>(head.valid_key_count));
   for (int64_t row = row_begin; row < row_end; ++row) {
     const size_t before = out.columns.size();
-    const bool valid = !head.query_mask || head.query_mask[row];
-    int64_t count = valid ? head.valid_key_count : 0;
-    if (head.is_causal)
-      count = std::min(count, std::upper_bound(head.valid_keys, head.valid_keys + head.valid_key_count,
-                                               static_cast<int32_t>(row)) -
-                                  head.valid_keys);
+    const int64_t count = allowed_keys(head, row);
     std::fill_n(p.begin(), count, static_cast<float>(head.exploration));
     for (int64_t c = 0; c < head.clusters; ++c) {
       const float membership = head.query_membership[row * head.clusters + c];
@@ -48,12 +37,6 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
     }
     out.degrees.push_back(static_cast<int32_t>(out.columns.size() - before));
   }
-}
-
-double direct_cost(const SampleHead& head) {
-  const double pairs =
-      static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
-  return pairs * (9.0 + 0.16 * static_cast<double>(head.clusters));
 }
 
 }  // namespace edgewise::kernels::cpu

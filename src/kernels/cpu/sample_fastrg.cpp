@@ -219,16 +219,4 @@ void sample_absent(const SampleHead& head, const ExistingEdges& existing, double
   }
 }
 
-double fastrg_cost(const SampleHead& head, double expected_edges) {
-  // Thinning needs a dot product per edge; the oversampling factor is taken at the mean density.
-  const double pairs =
-      static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
-  const double density = pairs > 0 ? std::min(expected_edges / pairs, 0.999) : 0;
-  const double oversampling = density > 1e-9 ? -std::log1p(-density) / density : 1;
-  const double clusters = static_cast<double>(head.clusters);
-  return clusters * static_cast<double>(head.valid_key_count) * 8.0 +
-         static_cast<double>(head.valid_query_count) * (60.0 + clusters) +
-         expected_edges * oversampling * (60.0 + 0.6 * clusters);
-}
-
 }  // namespace edgewise::kernels::cpu

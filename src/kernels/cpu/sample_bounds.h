@@ -1,0 +1,47 @@
+// Bounds on every edge probability of a head that cost two multiplications per pair instead of C.
+//
+// Take two unit directions of cluster space, k along the mean of key_side and q along the mean of the query
+// memberships. With t_j = (t_j . k) k + r_j and m_i = (m_i . q) q + s_i,
+//
+//   m_i . t_j = (m_i . k)(t_j . k) + (m_i . q)(r_j . q) + s_i . r_j,      |s_i . r_j| <= |s_i| |r'_j|
+//
+// where r'_j is r_j without its part along q, to which s_i is orthogonal. Memberships of one head point
+// nearly the same way, so the rest is a small share of p whatever the degrees are. Any directions give valid
+// bounds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/sample.h"
+
+namespace edgewise::kernels::cpu {
+
+// p_ij = row.first * key.first + row.second * key.second + exploration, up to row.rest * key.rest.
+struct SampleBounds {
+  int64_t key_stride = 0;        // valid keys, rounded up to whole pairs of blocks
+  std::vector<float> key_terms;  // [3, key_stride]: first, second, rest; 0 beyond the keys
+  std::vector<float> row_terms;  // [L, 3]: first, second, rest; masked rows are not set
+  // The key terms in fixed point, in units of largest / 65535 (second: largest / 32767), ordered within each
+  // block of 64 as block_position says.
+  std::vector<uint16_t> key_fixed;  // [3, key_stride]
+  float largest_first = 0, largest_second = 0, largest_rest = 0;
+
+  const float* first() const { return key_terms.data(); }
+  const float* second() const { return key_terms.data() + key_stride; }
+  const float* rest() const { return key_terms.data() + 2 * key_stride; }
+};
+
+SampleBounds sample_bounds(const SampleHead& head);
+
+// Where key n of a block of 64 stands in key_fixed: narrowing two vectors of 16-bit lanes to bytes
+// interleaves groups of eight, and this order undoes it for every vector width.
+constexpr int64_t block_position(int64_t n) {
+  const int64_t group = n / 16, within = n % 16;
+  return within < 8 ? group * 8 + within : 32 + group * 8 + within - 8;
+}
+
+// Sum over allowed pairs of p, exploration included, as the first two terms see it; causality counts as half.
+double expected_edges(const SampleHead& head, const SampleBounds& bounds);
+
+}  // namespace edgewise::kernels::cpu

@@ -1,0 +1,86 @@
+// The parts of the samplers that are compiled once per CPU level. They take raw pointers and no standard
+// container, so that no library template is compiled for a level the CPU may lack.
+#pragma once
+
+#include <cstdint>
+
+namespace edgewise::kernels::cpu {
+
+// What measures one side of the memberships along two directions; see sample_bounds.h.
+struct MeasureParams {
+  const float* vectors = nullptr;   // [tokens, C]
+  const int32_t* tokens = nullptr;  // which rows of `vectors`; null = 0, 1, 2 ...
+  int64_t count = 0;
+  int64_t clusters = 0;
+  const float* direction = nullptr;  // [C] of this side, unit length
+  const float* other = nullptr;      // [C] of the other side
+  bool keys = false;                 // keys subtract along `direction` first and then along `other`
+};
+
+// One row of the squeezed sampler, in units of 2^-15 (first, rest) of the products with key_fixed.
+struct SqueezeRow {
+  uint16_t first = 0, rest = 0, offset = 0, margin = 0;
+  int16_t second = 0;
+  bool no_upper = false;  // p may pass 2: the upper bound is not used
+};
+
+struct SqueezeParams {
+  const uint16_t* key_fixed = nullptr;  // [3, key_stride]
+  int64_t key_stride = 0;
+  uint64_t stream_key = 0;
+  bool poisson = false;
+};
+
+// A pair that the bounds leave open, and the first byte of its random number, in one word.
+struct OpenPair {
+  static constexpr int kByteShift = 32, kRowShift = 40;
+  uint64_t bits = 0;
+
+  OpenPair() = default;
+  OpenPair(uint32_t row_in_head, int64_t position_in_keys, uint8_t byte_drawn)
+      : bits(uint64_t{row_in_head} << kRowShift | uint64_t{byte_drawn} << kByteShift |
+             static_cast<uint64_t>(position_in_keys)) {}
+  int64_t row() const { return static_cast<int64_t>(bits >> kRowShift); }
+  int64_t position() const { return static_cast<int64_t>(bits & 0xFFFFFFFFu); }  // in valid_keys
+  uint32_t byte() const { return static_cast<uint32_t>(bits >> kByteShift) & 255; }
+};
+
+// The same bounds in floating point, for open pairs; see sample_bounds.h.
+struct RefineParams {
+  const float* row_terms = nullptr;  // [L, 3]
+  const float* key_terms = nullptr;  // [3, key_stride]
+  int64_t key_stride = 0;
+  double exploration = 0;
+  bool poisson = false;
+  uint64_t stream_key = 0;
+  int64_t first_row = 0;  // that `words` begins with
+  int64_t words_per_row = 0;
+};
+
+struct SampleKernels {
+  // terms[n * stride + 0..2] = first, second, rest of vector n.
+  void (*measure)(const MeasureParams& params, float* terms);
+  // Words of one row over its first `count` valid keys: `words` the edges that are certain, `open` the pairs
+  // that are not. Returns how many those are; `open` has room for one more than there can be.
+  int64_t (*squeeze)(const SqueezeParams& params, const SqueezeRow& row, uint32_t row_index, int64_t count,
+                     uint64_t* words, OpenPair* open);
+  // Draws the finer bits of the open pairs, sets the bits of those that are edges and keeps those that are
+  // still open, with their random numbers in [0, 1) in `numbers` [count]. Returns how many.
+  int64_t (*refine)(const RefineParams& params, OpenPair* pairs, int64_t count, uint64_t* words,
+                    double* numbers);
+  // m_i . t_j, the sum every decision is defined by: sixteen lanes, added in one order on all levels.
+  float (*dot)(const float* a, const float* b, int64_t clusters);
+  // Exponential gaps and uniform words of a thinning sequence, draws kGapDraws * block on.
+  void (*gaps)(uint64_t stream_key, uint32_t sequence, uint32_t block, double* gaps, uint32_t* words);
+  int64_t (*count_bits)(const uint64_t* words, int64_t word_count);
+  // Columns of the set bits, ascending; returns how many. Writes nothing beyond `room`.
+  int64_t (*expand)(const uint64_t* words, int64_t word_count, const int32_t* valid_keys, int64_t key_count,
+                    int32_t* columns, int64_t room);
+};
+
+inline constexpr int64_t kGapDraws = 64;
+
+// The kernels of the best level this CPU has, or of the one that EDGEWISE_CPU_LEVEL names.
+const SampleKernels& sample_kernels();
+
+}  // namespace edgewise::kernels::cpu

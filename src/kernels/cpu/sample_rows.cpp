@@ -1,0 +1,44 @@
+// What the samplers share: masks, the law, and rows of bits as columns.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/sample_kernels.h"
+
+namespace edgewise::kernels::cpu {
+
+double edge_probability(Law law, double p) {
+  const double capped = std::min(p, 1.0);
+  return law == Law::kBernoulli ? capped : -std::expm1(-capped);
+}
+
+int64_t allowed_keys(const SampleHead& head, int64_t row) {
+  if (head.query_mask && !head.query_mask[row]) return 0;
+  if (!head.is_causal) return head.valid_key_count;
+  return std::upper_bound(head.valid_keys, head.valid_keys + head.valid_key_count,
+                          static_cast<int32_t>(row)) -
+         head.valid_keys;
+}
+
+int64_t SampledRows::edge_count() const {
+  return std::accumulate(degrees.begin(), degrees.end(), int64_t{0});
+}
+
+void SampledRows::write_columns(const SampleHead& head, int32_t* out) const {
+  if (words.empty()) {
+    std::copy(columns.begin(), columns.end(), out);
+    return;
+  }
+  const int64_t words_per_row = (head.valid_key_count + 63) / 64;
+  int64_t room = edge_count();
+  for (size_t row = 0; row < degrees.size(); ++row) {
+    const int64_t written =
+        sample_kernels().expand(words.data() + static_cast<int64_t>(row) * words_per_row, words_per_row,
+                                head.valid_keys, head.valid_key_count, out, room);
+    out += written;
+    room -= written;
+  }
+}
+
+}  // namespace edgewise::kernels::cpu

@@ -1,0 +1,172 @@
+// The thinning sampler, linear in the edges it draws. With g_j and w_i such that w_i g_j bounds p_ij (both
+// from the terms of sample_bounds.h), a Poisson process of rate c_i w_i g_j runs over the keys of row after
+// row: exponential gaps, the key found in the running sum of g. A point at (i, j) is kept with probability
+// rate_ij / (c_i w_i g_j); what is kept is a Poisson process of rate_ij, so that
+//
+//   P(at least one point kept at (i, j)) = 1 - exp(-rate_ij)
+//
+// is the law with rate = -log(1 - p) (bernoulli) or min(p, 1) (poisson). Points come in order: no sort. The
+// terms decide most points; the others compute p_ij.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/sample_bounds.h"
+#include "kernels/cpu/sample_kernels.h"
+
+namespace edgewise::kernels::cpu {
+namespace {
+
+// A row that may have p beyond this is drawn by the squeezed sampler: c grows without limit towards 1.
+constexpr double kLargestBernoulli = 0.9;
+// Under the Poisson law rates above 1 are drawn only to be dropped again.
+constexpr double kLargestPoisson = 4;
+// Rounding of the terms must not let a rate pass its bound.
+constexpr double kGuard = 1 + 1e-5;
+
+// Gaps and coins of one sequence, a block at a time.
+class Points {
+ public:
+  Points(const SampleKernels& kernels, uint64_t stream_key, int64_t sequence)
+      : kernels_(kernels), stream_key_(stream_key), sequence_(static_cast<uint32_t>(sequence)) {}
+
+  double gap() {
+    if (++at_ == kGapDraws) {
+      kernels_.gaps(stream_key_, sequence_, block_++, gaps_, words_);
+      at_ = 0;
+    }
+    return gaps_[at_];
+  }
+  double coin() const { return (words_[at_] + 0.5) * 0x1.0p-32; }  // of the last gap
+
+ private:
+  const SampleKernels& kernels_;
+  uint64_t stream_key_;
+  uint32_t sequence_, block_ = 0;
+  int64_t at_ = kGapDraws - 1;
+  double gaps_[kGapDraws];
+  uint32_t words_[kGapDraws];
+};
+
+// Is rate_ij > threshold?
+bool passes(const SampleKernels& kernels, const SampleHead& head, const SampleBounds& bounds, int64_t row,
+            int64_t n, double threshold) {
+  const float* terms = bounds.row_terms.data() + 3 * row;
+  const double centre =
+      double{terms[0]} * bounds.first()[n] + double{terms[1]} * bounds.second()[n] + head.exploration;
+  const double spread = double{terms[2]} * bounds.rest()[n] + 1e-5 * std::abs(centre);
+  const double low = std::max(centre - spread, 0.0), high = centre + spread;
+  const bool bernoulli = head.law == Law::kBernoulli;
+  // p + p^2 / 2 <= -log(1 - p) <= p + p^2 / (2 (1 - p))
+  if (low < 1 && (bernoulli ? low + low * low / 2 : low) > threshold) return true;
+  if (high < 1 && (bernoulli ? high + high * high / (2 * (1 - high)) : high) < threshold) return false;
+  const double p =
+      head.exploration + kernels.dot(head.query_membership + row * head.clusters,
+                                     head.key_side + head.valid_keys[n] * head.clusters, head.clusters);
+  const double capped = std::min(p, 1.0);
+  return (bernoulli ? -std::log1p(-capped) : capped) > threshold;
+}
+
+}  // namespace
+
+ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
+                           int64_t row) {
+  const float* terms = bounds.row_terms.data() + 3 * row;
+  ThinningRate result;
+  result.weight = terms[0];
+  if (tables.second_share > 0)
+    result.weight = std::max(result.weight, std::abs(terms[1]) / tables.second_share);
+  if (tables.rest_share > 0) result.weight = std::max(result.weight, terms[2] / tables.rest_share);
+  if (tables.exploration_share > 0)
+    result.weight = std::max(result.weight, head.exploration / tables.exploration_share);
+  const double largest = result.weight * tables.largest;
+  const bool bernoulli = head.law == Law::kBernoulli;
+  result.fits = largest <= (bernoulli ? kLargestBernoulli : kLargestPoisson);
+  const double oversampling =
+      bernoulli && result.fits && largest > 1e-9 ? -std::log1p(-largest) / largest : 1;
+  result.rate = oversampling * kGuard * result.weight;
+  return result;
+}
+
+ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bounds) {
+  ThinningTables tables;
+  // The shares weigh the four terms of the bound against each other. Any value is valid; at the mean row all
+  // terms are equally tight.
+  double sums[3] = {};
+  for (int64_t row = 0; row < head.queries; ++row)
+    if (!head.query_mask || head.query_mask[row])
+      for (int t = 0; t < 3; ++t) sums[t] += std::abs(bounds.row_terms[static_cast<size_t>(3 * row + t)]);
+  const double first = std::max(sums[0], 1e-30);
+  tables.second_share = sums[1] / first;
+  tables.rest_share = sums[2] / first;
+  tables.exploration_share = head.exploration * static_cast<double>(head.valid_query_count) / first;
+  const int64_t keys = head.valid_key_count;
+  tables.running.resize(static_cast<size_t>(keys + 1));
+  tables.running[0] = 0;
+  for (int64_t n = 0; n < keys; ++n) {
+    const double g = bounds.first()[n] + tables.second_share * std::abs(bounds.second()[n]) +
+                     tables.rest_share * bounds.rest()[n] + tables.exploration_share;
+    tables.running[static_cast<size_t>(n + 1)] = tables.running[static_cast<size_t>(n)] + g;
+    tables.largest = std::max(tables.largest, g);
+  }
+  const double total = tables.running.back();
+  const int64_t slots = 2 * keys;
+  tables.start.resize(static_cast<size_t>(slots));
+  int64_t n = 0;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    const double from = total * static_cast<double>(slot) / static_cast<double>(slots);
+    while (n + 1 < keys && tables.running[static_cast<size_t>(n + 1)] <= from) ++n;
+    tables.start[static_cast<size_t>(slot)] = static_cast<int32_t>(n);
+  }
+  return tables;
+}
+
+void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
+                     int64_t row_begin, int64_t row_end, SampledRows& out) {
+  const double* const running = tables.running.data();
+  const int32_t* const start = tables.start.data();
+  const int64_t slots = static_cast<int64_t>(tables.start.size());
+  const double total = tables.running.back();
+  const double slots_per_unit = total > 0 ? static_cast<double>(slots) / total : 0;
+  const SampleKernels& kernels = sample_kernels();
+  Points points(kernels, head.stream_key, row_begin);
+  int64_t used = 0;
+  double next = points.gap();  // from the start of the row to the next point, in units of expected points
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const int64_t allowed = allowed_keys(head, row);
+    const int64_t before = used;
+    if (static_cast<int64_t>(out.columns.size()) < used + allowed)
+      out.columns.resize(static_cast<size_t>(2 * used + allowed));
+    int32_t* const columns = out.columns.data();
+    if (allowed > 0) {
+      const ThinningRate rate = thinning_rate(head, bounds, tables, row);
+      if (!rate.fits) {
+        SampledRows one;
+        sample_squeezed(head, bounds, row, row + 1, one);
+        one.write_columns(head, columns + used);
+        used += one.degrees[0];
+      } else {
+        const double end = rate.rate * running[allowed];
+        const double units = rate.rate > 0 ? 1 / rate.rate : 0;
+        int64_t kept = -1;
+        for (; next < end; next += points.gap()) {
+          const double y = next * units;
+          int64_t n = start[std::min(static_cast<int64_t>(y * slots_per_unit), slots - 1)];
+          n += running[n + 1] <= y;  // one step or none is the rule
+          while (n + 1 < allowed && running[n + 1] <= y) ++n;
+          n = std::min(n, allowed - 1);
+          if (n == kept) continue;
+          const double bound = rate.rate * (running[n + 1] - running[n]);
+          if (!passes(kernels, head, bounds, row, n, points.coin() * bound)) continue;
+          columns[used++] = head.valid_keys[n];
+          kept = n;
+        }
+        next -= end;
+      }
+    }
+    out.degrees.push_back(static_cast<int32_t>(used - before));
+  }
+  out.columns.resize(static_cast<size_t>(used));
+}
+
+}  // namespace edgewise::kernels::cpu
