@@ -24,6 +24,7 @@ Timing measure_dense(const at::Tensor& query, const at::Tensor& key, const at::T
                      double seconds);
 
 void add_bench_attention(CLI::App& bench, Action& action);
+void add_bench_sample(CLI::App& bench, Action& action);
 void add_bench_scaling(CLI::App& bench, Action& action);
 
 }  // namespace edgewise::app

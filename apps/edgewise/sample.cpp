@@ -82,9 +82,9 @@ void add_sample(CLI::App& app, Action& action) {
   command->add_option("--law", arguments->law, "bernoulli or poisson")
       ->capture_default_str()
       ->check(one_of({"bernoulli", "poisson"}));
-  command->add_option("--sampler", arguments->sampler, "auto, direct or fastrg")
+  command->add_option("--sampler", arguments->sampler, "auto, direct, fastrg, squeezed or thinning")
       ->capture_default_str()
-      ->check(one_of({"auto", "direct", "fastrg"}));
+      ->check(one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}));
   command->add_option("--exploration", arguments->exploration, "delta, added to every probability")
       ->capture_default_str()
       ->check(number_of_at_least(0));

@@ -11,10 +11,12 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "graph/checks.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
+#include "kernels/cpu/sample_scratch.h"
 #include "ops/cuda_impl.h"
 #include "ops/reference.h"
 #include "ops/streams.h"
@@ -24,6 +26,7 @@ namespace {
 
 using kernels::cpu::SampledRows;
 using kernels::cpu::SampleHead;
+using kernels::cpu::SampleScratch;
 
 // Rows per task: a fixed number, so that what a task does never depends on the number of threads.
 constexpr int64_t kChunkRows = 64;
@@ -127,14 +130,15 @@ class RowCollector {
         chunks_per_head_((shape.queries + kChunkRows - 1) / kChunkRows),
         chunks_(static_cast<size_t>(shape.batch * shape.heads * chunks_per_head_)) {}
 
-  template <typename Body>  // body(head index, row begin, row end, SampledRows&)
+  template <typename Body>  // body(head index, row begin, row end, SampleScratch&, SampledRows&)
   void draw(int64_t head_begin, int64_t head_end, const Body& body) {
     at::parallel_for(head_begin * chunks_per_head_, head_end * chunks_per_head_, 1,
                      [&](int64_t begin, int64_t end) {
+                       SampleScratch scratch;
                        for (int64_t chunk = begin; chunk < end; ++chunk) {
                          const int64_t first = chunk % chunks_per_head_ * kChunkRows;
                          body(chunk / chunks_per_head_, first, std::min(first + kChunkRows, shape_.queries),
-                              chunks_[static_cast<size_t>(chunk)]);
+                              scratch, chunks_[static_cast<size_t>(chunk)]);
                        }
                      });
   }
@@ -175,19 +179,19 @@ class HeadSampler {
       bounds_ = kernels::cpu::sample_bounds(head_);
     if (sampler_ == Sampler::kThinning) thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
     if (sampler_ == Sampler::kAuto) choose();
-    if (sampler_ == Sampler::kFastRg) {
-      kernels::cpu::allocate_fastrg_tables(head_, fastrg_);
-      for (int64_t c = 0; c < head_.clusters; ++c) kernels::cpu::build_fastrg_table(head_, c, fastrg_);
-    }
+    if (sampler_ == Sampler::kSqueezed &&
+        kernels::cpu::products_cost(head_, bounds_) < kernels::cpu::squeezed_cost(head_, bounds_))
+      products_ = kernels::cpu::product_bounds(head_);
+    if (sampler_ == Sampler::kFastRg) fastrg_ = kernels::cpu::fastrg_tables(head_);
     if (sampler_ == Sampler::kDirect) transposed_ = kernels::cpu::transpose_valid_keys(head_);
   }
 
-  void draw(int64_t begin, int64_t end, SampledRows& out) const {
+  void draw(int64_t begin, int64_t end, SampleScratch& scratch, SampledRows& out) const {
     switch (sampler_) {
       case Sampler::kSqueezed:
-        return kernels::cpu::sample_squeezed(head_, bounds_, begin, end, out);
+        return kernels::cpu::sample_squeezed(head_, bounds_, products_, scratch, begin, end, out);
       case Sampler::kThinning:
-        return kernels::cpu::sample_thinning(head_, bounds_, thinning_, begin, end, out);
+        return kernels::cpu::sample_thinning(head_, bounds_, thinning_, scratch, begin, end, out);
       case Sampler::kFastRg:
         return kernels::cpu::sample_fastrg(head_, fastrg_, begin, end, out);
       default:
@@ -199,7 +203,8 @@ class HeadSampler {
   // The cheapest by prediction, from what is true of the head alone.
   void choose() {
     thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
-    const double squeezed = kernels::cpu::squeezed_cost(head_, bounds_),
+    const double squeezed = std::min(kernels::cpu::squeezed_cost(head_, bounds_),
+                                     kernels::cpu::products_cost(head_, bounds_)),
                  thinning = kernels::cpu::thinning_cost(head_, bounds_, thinning_),
                  fastrg = kernels::cpu::fastrg_cost(head_, kernels::cpu::expected_edges(head_, bounds_));
     sampler_ = fastrg < std::min(squeezed, thinning) ? Sampler::kFastRg
@@ -210,6 +215,7 @@ class HeadSampler {
   SampleHead head_;
   Sampler sampler_ = Sampler::kDirect;
   kernels::cpu::SampleBounds bounds_;
+  kernels::cpu::ProductBounds products_;
   kernels::cpu::ThinningTables thinning_;
   kernels::cpu::FastRgTables fastrg_;
   std::vector<float> transposed_;
@@ -222,6 +228,7 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
   const int64_t clusters = queries.size(3), heads = shape.batch * shape.heads;
   const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
   RowCollector rows(shape);
+  std::atomic<bool> all_valid = true;
   const int64_t bytes_per_head = std::max<int64_t>(shape.keys * clusters * 8, 1);
   const int64_t group = std::max<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads());
   for (int64_t first = 0; first < heads; first += group) {
@@ -233,12 +240,21 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
         head.clusters = clusters;
         head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
         head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
-        samplers[static_cast<size_t>(index - first)] = HeadSampler(head, options.sampler);
+        if (kernels::cpu::valid_memberships(head))
+          samplers[static_cast<size_t>(index - first)] = HeadSampler(head, options.sampler);
+        else
+          all_valid = false;
       }
     });
-    rows.draw(first, last, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
-      samplers[static_cast<size_t>(index - first)].draw(begin, end, out);
-    });
+    if (!all_valid) {  // says which value it was
+      check_values("query_membership", query_membership, options.query_mask);
+      check_values("key_side", key_side, options.key_mask);
+      TORCH_CHECK_VALUE(false, "sample_sbm_edges: expected memberships that fit fp32; got larger ones");
+    }
+    rows.draw(first, last,
+              [&](int64_t index, int64_t begin, int64_t end, SampleScratch& scratch, SampledRows& out) {
+                samplers[static_cast<size_t>(index - first)].draw(begin, end, scratch, out);
+              });
   }
   return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
 }
@@ -290,7 +306,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
   const EdgeShape shape = check_memberships(query_membership, key_side, options);
   const at::Tensor queries = query_membership.detach(), keys = key_side.detach();
   const bool on_cpu = queries.is_cpu();
-  if (on_cpu || options.check_values) {
+  if (!on_cpu && options.check_values) {  // the CPU samplers look at every value themselves
     check_values("query_membership", queries, options.query_mask);
     check_values("key_side", keys, options.key_mask);
   }
@@ -326,11 +342,12 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
   const int64_t* const offsets = edges.row_offsets().const_data_ptr<int64_t>();
   const int32_t* const columns = edges.col_indices().const_data_ptr<int32_t>();
   RowCollector rows(shape);
-  rows.draw(0, shape.batch * shape.heads, [&](int64_t index, int64_t begin, int64_t end, SampledRows& out) {
-    const double rate = rates[static_cast<size_t>(index / shape.heads)];
-    const kernels::cpu::ExistingEdges existing{offsets + index * shape.queries, columns};
-    kernels::cpu::sample_absent(plan.head(shape, options, index), existing, rate, begin, end, out);
-  });
+  rows.draw(0, shape.batch * shape.heads,
+            [&](int64_t index, int64_t begin, int64_t end, SampleScratch&, SampledRows& out) {
+              const double rate = rates[static_cast<size_t>(index / shape.heads)];
+              const kernels::cpu::ExistingEdges existing{offsets + index * shape.queries, columns};
+              kernels::cpu::sample_absent(plan.head(shape, options, index), existing, rate, begin, end, out);
+            });
   return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kit/cpu_level.h"
 #include "kit/law_check.h"
 #include "kit/random_inputs.h"
 
@@ -105,6 +106,38 @@ TEST_P(SampleLaw, HoldsForLongRows) {
   const Model model{"long", kit::rand({2, 3, 4}, 9) * 0.5, kit::rand({2, 900, 4}, 10) * 0.5, 0};
   const kit::LawCheck check = kit::check_law(draw(model, law, sampler, 600, 5), model.probability(law));
   EXPECT_TRUE(check.holds(kBound)) << check.text();
+}
+
+// Two blocks of keys and p up to 1: what the short rows above do not reach in the squeezed sampler.
+TEST_P(SampleLaw, HoldsForSharpLongRows) {
+  const auto [law, sampler] = GetParam();
+  const at::Tensor side = (kit::rand({2, 150, 12}, 14) > 0.8).to(at::kFloat) * 0.3 + 0.01;
+  const Model model{"sharp and long", kit::rand({2, 6, 12}, 13).pow(2), side, 0.01};
+  const kit::LawCheck check = kit::check_law(draw(model, law, sampler, 2000, 6), model.probability(law));
+  EXPECT_TRUE(check.holds(kBound)) << check.text();
+}
+
+// The samplers with a kernel per CPU level, on the levels that this machine does not choose by itself.
+class LevelLaw : public ::testing::TestWithParam<std::tuple<EdgeLaw, Sampler, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(All, LevelLaw,
+                         ::testing::Combine(::testing::Values(EdgeLaw::kBernoulli, EdgeLaw::kPoisson),
+                                            ::testing::Values(Sampler::kSqueezed, Sampler::kThinning),
+                                            ::testing::Values("scalar", "avx2")),
+                         [](const auto& given) {
+                           return std::string(to_string(std::get<0>(given.param))) + "_" +
+                                  std::string(to_string(std::get<1>(given.param))) + "_" +
+                                  std::get<2>(given.param);
+                         });
+
+TEST_P(LevelLaw, Holds) {
+  const auto [law, sampler, level] = GetParam();
+  if (!kit::has_cpu_level(level)) GTEST_SKIP() << "this CPU has no " << level;
+  const kit::ForcedCpuLevel forced(level);
+  for (const Model& model : models()) {
+    SCOPED_TRACE(model.name);
+    const kit::LawCheck check = kit::check_law(draw(model, law, sampler, 1000, 18), model.probability(law));
+    EXPECT_TRUE(check.holds(kBound)) << check.text();
+  }
 }
 
 // ---- the known bugs ----

@@ -56,8 +56,12 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 // ---- squeezed: visits every pair with one random byte, cost L * S / 64 blocks; sample_squeezed.cpp ----
 
 struct SampleBounds;  // sample_bounds.h
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, int64_t row_begin, int64_t row_end,
-                     SampledRows& out);
+struct ProductBounds;
+class SampleScratch;
+// Bounds come from `products` unless it is empty. Which of the two decides what a draw costs, not what it
+// draws.
+void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const ProductBounds& products,
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- thinning: draws edges from one bound, cost edges + (L + S) * C; sample_thinning.cpp ----
 
@@ -79,7 +83,7 @@ ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, c
                            int64_t row);
 // Points run from row to row, so the rows of one call share one sequence: the range is part of the contract.
 void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
-                     int64_t row_begin, int64_t row_end, SampledRows& out);
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- fastRG: draws edges, cost edges + (L + S) * C ----
 
@@ -90,8 +94,7 @@ struct FastRgTables {
   std::vector<double> sum;       // [C] sum over valid keys of key_side
   std::vector<float> top;        // [C] maximum over valid keys of key_side
 };
-void allocate_fastrg_tables(const SampleHead& head, FastRgTables& tables);
-void build_fastrg_table(const SampleHead& head, int64_t cluster, FastRgTables& tables);
+FastRgTables fastrg_tables(const SampleHead& head);
 void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t row_begin, int64_t row_end,
                    SampledRows& out);
 
@@ -103,7 +106,7 @@ struct ExistingEdges {
 };
 
 // Every allowed pair that is not there yet with probability `rate`, by geometric skips: cost = number drawn +
-// existing edges.
+// existing edges. The rows of one call share one sequence; sample_absent.cpp.
 void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
                    int64_t row_end, SampledRows& out);
 
@@ -111,6 +114,7 @@ void sample_absent(const SampleHead& head, const ExistingEdges& existing, double
 
 double direct_cost(const SampleHead& head);
 double squeezed_cost(const SampleHead& head, const SampleBounds& bounds);
+double products_cost(const SampleHead& head, const SampleBounds& bounds);  // squeezed, with ProductBounds
 double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables);
 double fastrg_cost(const SampleHead& head, double expected_edges);  // sum over pairs of p
 

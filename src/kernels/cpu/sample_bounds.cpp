@@ -11,6 +11,14 @@ namespace {
 // Enough tokens to find a direction; which one is chosen changes cost, never edges of the squeezed sampler.
 constexpr int64_t kDirectionTokens = 256;
 
+std::vector<int32_t> valid_queries(const SampleHead& head) {
+  std::vector<int32_t> rows;
+  rows.reserve(static_cast<size_t>(head.valid_query_count));
+  for (int64_t i = 0; i < head.queries; ++i)
+    if (!head.query_mask || head.query_mask[i]) rows.push_back(static_cast<int32_t>(i));
+  return rows;
+}
+
 // The mean direction of the given vectors: unit length, or 0 if they are all 0.
 std::vector<float> mean_direction(const float* vectors, const std::vector<int32_t>& tokens,
                                   int64_t clusters) {
@@ -50,14 +58,25 @@ void fix_key_terms(const SampleHead& head, SampleBounds& bounds) {
 
 }  // namespace
 
+bool valid_memberships(const SampleHead& head) {
+  const std::vector<int32_t> rows = valid_queries(head);
+  MeasureParams params;
+  params.clusters = head.clusters;
+  params.vectors = head.query_membership;
+  params.tokens = rows.data();
+  params.count = static_cast<int64_t>(rows.size());
+  if (!sample_kernels().valid(params)) return false;
+  params.vectors = head.key_side;
+  params.tokens = head.valid_keys;
+  params.count = head.valid_key_count;
+  return sample_kernels().valid(params);
+}
+
 SampleBounds sample_bounds(const SampleHead& head) {
   SampleBounds bounds;
   const int64_t clusters = head.clusters, keys = head.valid_key_count;
   const std::vector<int32_t> key_tokens(head.valid_keys, head.valid_keys + keys);
-  std::vector<int32_t> row_tokens;
-  row_tokens.reserve(static_cast<size_t>(head.valid_query_count));
-  for (int64_t i = 0; i < head.queries; ++i)
-    if (!head.query_mask || head.query_mask[i]) row_tokens.push_back(static_cast<int32_t>(i));
+  const std::vector<int32_t> row_tokens = valid_queries(head);
   const int64_t rows = static_cast<int64_t>(row_tokens.size());
   const std::vector<float> key_direction = mean_direction(head.key_side, key_tokens, clusters),
                            row_direction = mean_direction(head.query_membership, row_tokens, clusters);
@@ -86,6 +105,34 @@ SampleBounds sample_bounds(const SampleHead& head) {
     bounds.largest_rest = std::max(bounds.largest_rest, bounds.rest()[n]);
   }
   fix_key_terms(head, bounds);
+  return bounds;
+}
+
+ProductBounds product_bounds(const SampleHead& head) {
+  ProductBounds bounds;
+  const int64_t clusters = head.clusters, pairs = (clusters + 1) / 2;
+  bounds.cluster_pairs = pairs;
+  bounds.key_stride = (head.valid_key_count + 127) / 128 * 128;
+  // Sums of C products must fit 31 bits.
+  const float largest = static_cast<float>(
+      std::min(32767.0, std::floor(std::sqrt(2147483647.0 / static_cast<double>(2 * pairs)))));
+  bounds.keys.assign(static_cast<size_t>(bounds.key_stride * pairs * 2), 0);
+  bounds.key_terms.assign(static_cast<size_t>(3 * bounds.key_stride), 0);
+  const SampleKernels& kernels = sample_kernels();
+  const RoundParams round_key{clusters, largest, 128}, round_row{clusters, largest, 2};
+  for (int64_t n = 0; n < head.valid_key_count; ++n) {
+    float terms[3];
+    kernels.round_vector(round_key, head.key_side + head.valid_keys[n] * clusters,
+                         bounds.keys.data() + n / 64 * pairs * 128 + n % 64 * 2, terms);
+    for (int64_t t = 0; t < 3; ++t)
+      bounds.key_terms[static_cast<size_t>(t * bounds.key_stride + n)] = terms[t];
+  }
+  bounds.rows.assign(static_cast<size_t>(head.queries * pairs * 2), 0);
+  bounds.row_terms.assign(static_cast<size_t>(3 * head.queries), 0);
+  for (int64_t i = 0; i < head.queries; ++i)
+    if (!head.query_mask || head.query_mask[i])
+      kernels.round_vector(round_row, head.query_membership + i * clusters,
+                           bounds.rows.data() + i * pairs * 2, bounds.row_terms.data() + 3 * i);
   return bounds;
 }
 

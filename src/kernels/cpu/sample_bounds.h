@@ -34,6 +34,24 @@ struct SampleBounds {
 
 SampleBounds sample_bounds(const SampleHead& head);
 
+// Are the memberships of all tokens that take part finite and not negative?
+bool valid_memberships(const SampleHead& head);
+
+// Bounds for heads whose memberships do not point one way: both sides rounded to 16-bit integers, so that
+// C multiply-adds of a pair cost a quarter of the floating-point ones. With m = m' + e and t = t' + f,
+//
+//   |m . t - m' . t'| <= |m| |f| + |e| |t|.
+struct ProductBounds {
+  int64_t cluster_pairs = 0;
+  int64_t key_stride = 0;        // valid keys, rounded up to whole pairs of blocks
+  std::vector<int16_t> keys;     // [key_stride / 64, cluster_pairs, 64, 2]
+  std::vector<float> key_terms;  // [3, key_stride]: scale, |f|, |t|
+  std::vector<int16_t> rows;     // [L, cluster_pairs, 2]
+  std::vector<float> row_terms;  // [L, 3]: scale, |e|, |m|
+  bool empty() const { return keys.empty(); }
+};
+ProductBounds product_bounds(const SampleHead& head);
+
 // Where key n of a block of 64 stands in key_fixed: narrowing two vectors of 16-bit lanes to bytes
 // interleaves groups of eight, and this order undoes it for every vector width.
 constexpr int64_t block_position(int64_t n) {

@@ -42,7 +42,14 @@ double squeezed_cost(const SampleHead& head, const SampleBounds& bounds) {
   const double pairs = pair_count(head), edges = std::min(expected_edges(head, bounds), pairs);
   const double gap = std::min(2 * rest.rows * rest.keys * (head.is_causal ? 0.5 : 1), pairs);
   const double open = std::min(gap + pairs / 256, pairs);
-  return 0.4 * pairs + 0.8 * edges + 15 * open + exact_ns(head) * gap;
+  return 0.45 * pairs + 0.6 * edges + 15 * open + exact_ns(head) * gap;
+}
+
+double products_cost(const SampleHead& head, const SampleBounds& bounds) {
+  const double pairs = pair_count(head), edges = std::min(expected_edges(head, bounds), pairs);
+  const double tokens = static_cast<double>(head.valid_query_count + head.valid_key_count);
+  const double clusters = static_cast<double>(head.clusters);
+  return pairs * (1.3 + 0.0075 * clusters) + 0.6 * edges + 3 * tokens * clusters;
 }
 
 double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables) {
@@ -56,8 +63,8 @@ double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const T
     pairs_elsewhere += rate.fits ? 0 : static_cast<double>(head.valid_key_count) * share;
   }
   const double gap = std::min(2 * rest.rows * rest.keys * share, points);
-  return 25 * points + exact_ns(head) * (gap + pairs_elsewhere) +
-         50 * static_cast<double>(head.valid_query_count);
+  return 21 * points + exact_ns(head) * (gap + pairs_elsewhere) +
+         60 * static_cast<double>(head.valid_query_count);
 }
 
 double fastrg_cost(const SampleHead& head, double edges) {
@@ -66,9 +73,9 @@ double fastrg_cost(const SampleHead& head, double edges) {
   const double density = pairs > 0 ? std::min(edges / pairs, 0.999) : 0;
   const double oversampling = density > 1e-9 ? -std::log1p(-density) / density : 1;
   const double clusters = static_cast<double>(head.clusters);
-  return clusters * static_cast<double>(head.valid_key_count) * 8.0 +
+  return 15 * clusters * static_cast<double>(head.valid_key_count) +
          static_cast<double>(head.valid_query_count) * (60.0 + clusters) +
-         edges * oversampling * (60.0 + 0.6 * clusters);
+         edges * oversampling * (120.0 + 0.6 * clusters);
 }
 
 }  // namespace edgewise::kernels::cpu

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/dot.h"
 #include "kernels/cpu/sample.h"
+#include "kernels/cpu/sample_kernels.h"
 #include "kernels/philox.h"
 
 namespace edgewise::kernels::cpu {
@@ -83,55 +83,60 @@ void collapse(std::vector<int32_t>& columns, size_t begin, int64_t keys, std::ve
 
 }  // namespace
 
-void allocate_fastrg_tables(const SampleHead& head, FastRgTables& tables) {
-  const size_t entries = static_cast<size_t>(head.clusters * head.valid_key_count);
-  tables.threshold.resize(entries);
-  tables.alias.resize(entries);
-  tables.sum.assign(static_cast<size_t>(head.clusters), 0);
-  tables.top.assign(static_cast<size_t>(head.clusters), 0);
-}
-
-void build_fastrg_table(const SampleHead& head, int64_t cluster, FastRgTables& tables) {
+FastRgTables fastrg_tables(const SampleHead& head) {
   const int64_t count = head.valid_key_count;
-  float* threshold = tables.threshold.data() + cluster * count;
-  int32_t* alias = tables.alias.data() + cluster * count;
-  double sum = 0;
-  float top = 0;
-  for (int64_t n = 0; n < count; ++n) {
-    const float weight = head.key_side[head.valid_keys[n] * head.clusters + cluster];
-    sum += weight;
-    top = std::max(top, weight);
-  }
-  tables.sum[static_cast<size_t>(cluster)] = sum;
-  tables.top[static_cast<size_t>(cluster)] = top;
-  if (!(sum > 0)) return;  // never drawn
-
-  // Walker's alias method in Vose's form: slot n keeps itself with probability threshold[n], else gives
-  // alias[n].
+  FastRgTables tables;
+  tables.threshold.resize(static_cast<size_t>(head.clusters * count));
+  tables.alias.resize(static_cast<size_t>(head.clusters * count));
+  tables.sum.resize(static_cast<size_t>(head.clusters));
+  tables.top.resize(static_cast<size_t>(head.clusters));
+  const std::vector<float> transposed = transpose_valid_keys(head);  // a column of T is a row here
   std::vector<double> scaled(static_cast<size_t>(count));
-  std::vector<int32_t> small, large;
-  for (int64_t n = 0; n < count; ++n) {
-    scaled[static_cast<size_t>(n)] =
-        head.key_side[head.valid_keys[n] * head.clusters + cluster] * static_cast<double>(count) / sum;
-    (scaled[static_cast<size_t>(n)] < 1 ? small : large).push_back(static_cast<int32_t>(n));
-    threshold[n] = 1;
-    alias[n] = static_cast<int32_t>(n);
-  }
-  while (!small.empty() && !large.empty()) {
-    const int32_t poor = small.back(), rich = large.back();
-    small.pop_back();
-    threshold[poor] = static_cast<float>(scaled[static_cast<size_t>(poor)]);
-    alias[poor] = rich;
-    scaled[static_cast<size_t>(rich)] -= 1 - scaled[static_cast<size_t>(poor)];
-    if (scaled[static_cast<size_t>(rich)] < 1) {
-      large.pop_back();
-      small.push_back(rich);
+  std::vector<int32_t> small(static_cast<size_t>(count)), large(static_cast<size_t>(count));
+  for (int64_t cluster = 0; cluster < head.clusters; ++cluster) {
+    const float* weight = transposed.data() + cluster * count;
+    float* threshold = tables.threshold.data() + cluster * count;
+    int32_t* alias = tables.alias.data() + cluster * count;
+    double sum = 0;
+    float top = 0;
+    for (int64_t n = 0; n < count; ++n) {
+      sum += weight[n];
+      top = std::max(top, weight[n]);
+    }
+    tables.sum[static_cast<size_t>(cluster)] = sum;
+    tables.top[static_cast<size_t>(cluster)] = top;
+    if (!(sum > 0)) continue;  // never drawn
+
+    // Walker's alias method in Vose's form: slot n keeps itself with probability threshold[n], else gives
+    // alias[n].
+    size_t smalls = 0, larges = 0;
+    const double scale = static_cast<double>(count) / sum;
+    for (int64_t n = 0; n < count; ++n) {
+      const double share = weight[n] * scale;
+      scaled[static_cast<size_t>(n)] = share;
+      threshold[n] = 1;
+      alias[n] = static_cast<int32_t>(n);
+      small[smalls] = large[larges] = static_cast<int32_t>(n);
+      smalls += share < 1;
+      larges += share >= 1;
+    }
+    while (smalls > 0 && larges > 0) {
+      const int32_t poor = small[--smalls], rich = large[larges - 1];
+      threshold[poor] = static_cast<float>(scaled[static_cast<size_t>(poor)]);
+      alias[poor] = rich;
+      scaled[static_cast<size_t>(rich)] -= 1 - scaled[static_cast<size_t>(poor)];
+      if (scaled[static_cast<size_t>(rich)] < 1) {
+        --larges;
+        small[smalls++] = rich;
+      }
     }
   }
+  return tables;
 }
 
 void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t row_begin, int64_t row_end,
                    SampledRows& out) {
+  const SampleKernels& kernels = sample_kernels();
   const int64_t clusters = head.clusters, count = head.valid_key_count;
   std::vector<double> cumulative(static_cast<size_t>(clusters + 1));
   std::vector<uint64_t> bits;
@@ -182,7 +187,7 @@ void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t r
     for (size_t n = begin; n < out.columns.size(); ++n) {
       const int32_t key = out.columns[n];
       if (thin) {
-        const double p = head.exploration + dot(membership, head.key_side + key * clusters, clusters);
+        const double p = head.exploration + kernels.dot(membership, head.key_side + key * clusters, clusters);
         const double keep = edge_probability(head.law, p) / -std::expm1(-oversampling * p);
         if (random.next_uniform() >= keep) continue;
       }
@@ -191,31 +196,6 @@ void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t r
     }
     out.columns.resize(kept);
     out.degrees.push_back(static_cast<int32_t>(kept - begin));
-  }
-}
-
-void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
-                   int64_t row_end, SampledRows& out) {
-  const double log_miss = rate < 1 ? std::log1p(-rate) : -1;
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const size_t before = out.columns.size();
-    if ((!head.query_mask || head.query_mask[row]) && rate > 0) {
-      const int32_t* there = existing.col_indices + existing.row_offsets[row];
-      const int32_t* const there_end = existing.col_indices + existing.row_offsets[row + 1];
-      RowStream random(head.stream_key, row);
-      for (int64_t n = 0; n < head.valid_key_count; ++n) {
-        if (rate < 1) {
-          const double skip = std::floor(std::log(random.next_uniform()) / log_miss);
-          if (skip >= static_cast<double>(head.valid_key_count - n)) break;
-          n += static_cast<int64_t>(skip);
-        }
-        const int32_t key = head.valid_keys[n];
-        if (head.is_causal && key > row) break;
-        while (there != there_end && *there < key) ++there;  // both run upwards
-        if (there == there_end || *there != key) out.columns.push_back(key);
-      }
-    }
-    out.degrees.push_back(static_cast<int32_t>(out.columns.size() - before));
   }
 }
 

@@ -57,7 +57,41 @@ struct RefineParams {
   int64_t words_per_row = 0;
 };
 
+// Both sides in 16-bit integers; see ProductBounds in sample_bounds.h.
+struct ProductParams {
+  const int16_t* keys = nullptr;     // [blocks, cluster_pairs, 64, 2]
+  const float* key_terms = nullptr;  // [3, key_stride]: scale, error, length
+  int64_t key_stride = 0;
+  int64_t cluster_pairs = 0;
+  float exploration = 0;
+  bool poisson = false;
+  uint64_t stream_key = 0;
+};
+
+struct ProductRow {
+  uint32_t index = 0;
+  int64_t keys = 0;                 // allowed keys; 0 = the row has no edge
+  const int16_t* values = nullptr;  // [cluster_pairs, 2]
+  float scale = 0, error = 0, length = 0;
+};
+inline constexpr int64_t kProductRows = 16;  // rows that share a pass over the keys
+
+// What is known of an open pair beside its first byte: P(edge) = likely, up to spread.
+struct OpenEstimate {
+  float likely = 0, spread = 0;
+};
+
+// One vector in 16-bit integers: scale * values, off by a vector of length `error`.
+struct RoundParams {
+  int64_t clusters = 0;
+  float largest = 0;      // values stay in [0, largest]
+  int64_t pair_step = 0;  // value c goes to values[c / 2 * pair_step + c % 2]
+};
+
 struct SampleKernels {
+  // Are all numbers of the given vectors finite and not negative? Looks at `vectors`, `tokens`, `count`,
+  // `clusters`.
+  bool (*valid)(const MeasureParams& params);
   // terms[n * stride + 0..2] = first, second, rest of vector n.
   void (*measure)(const MeasureParams& params, float* terms);
   // Words of one row over its first `count` valid keys: `words` the edges that are certain, `open` the pairs
@@ -68,6 +102,14 @@ struct SampleKernels {
   // still open, with their random numbers in [0, 1) in `numbers` [count]. Returns how many.
   int64_t (*refine)(const RefineParams& params, OpenPair* pairs, int64_t count, uint64_t* words,
                     double* numbers);
+  // terms: scale, error, length of the vector.
+  void (*round_vector)(const RoundParams& params, const float* vector, int16_t* values, float* terms);
+  // The same two steps with bounds from the integer products. Rows that are not there have keys = 0; `open`
+  // has room for all their keys and one more.
+  int64_t (*squeeze_products)(const ProductParams& params, const ProductRow* rows, int64_t words_per_row,
+                              uint64_t* words, OpenPair* open, OpenEstimate* estimates);
+  int64_t (*refine_products)(const RefineParams& params, const OpenEstimate* estimates, OpenPair* pairs,
+                             int64_t count, uint64_t* words, double* numbers);
   // m_i . t_j, the sum every decision is defined by: sixteen lanes, added in one order on all levels.
   float (*dot)(const float* a, const float* b, int64_t clusters);
   // Exponential gaps and uniform words of a thinning sequence, draws kGapDraws * block on.

@@ -165,6 +165,33 @@ inline uint64_t less_or_equal(Bytes a, Bytes b) {
 }
 #endif
 
+// ---- products of pairs of 16-bit integers ----
+
+typedef int32_t Sums __attribute__((vector_size(kVectorBytes), may_alias));
+inline constexpr int kSumLanes = kVectorBytes / 4;
+
+// sum + a0 b0 + a1 b1 in every 32-bit lane
+inline Sums add_products(Sums sum, Halves a, Halves b) {
+#if defined(__AVX512BW__)
+  return sum + reinterpret_cast<Sums>(
+                   _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return sum + reinterpret_cast<Sums>(
+                   _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  for (int n = 0; n < kSumLanes; ++n)
+    sum[n] += static_cast<int16_t>(a[2 * n]) * static_cast<int16_t>(b[2 * n]) +
+              static_cast<int16_t>(a[2 * n + 1]) * static_cast<int16_t>(b[2 * n + 1]);
+  return sum;
+#endif
+}
+
+inline Halves splat_pair(const int16_t* pair) {
+  int32_t both;
+  std::memcpy(&both, pair, sizeof(both));
+  return reinterpret_cast<Halves>(Sums{} + both);
+}
+
 // ---- Philox4x32-10, eight counters at a time ----
 
 struct PhiloxKeys {

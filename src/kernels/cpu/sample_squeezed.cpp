@@ -9,12 +9,12 @@
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_kernels.h"
+#include "kernels/cpu/sample_scratch.h"
 
 namespace edgewise::kernels::cpu {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16;  // open pairs are collected over this many rows
-constexpr double kUnits = 32768;     // fixed point: 1 is 2^15
+constexpr double kUnits = 32768;  // fixed point: 1 is 2^15
 
 // Rows of key_fixed times this row give p in units of 2^-15. Truncations lose at most 4.5 units or gain 0.5,
 // the rest loses 1, the series of the Poisson law 4; floating-point rounding stays below one unit per 2048
@@ -37,45 +37,65 @@ SqueezeRow squeeze_row(const SampleHead& head, const SampleBounds& bounds, const
 
 }  // namespace
 
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, int64_t row_begin, int64_t row_end,
-                     SampledRows& out) {
+void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const ProductBounds& products,
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
   const SampleKernels& kernels = sample_kernels();
   const int64_t words_per_row = (head.valid_key_count + 63) / 64;
-  const SqueezeParams params{bounds.key_fixed.data(), bounds.key_stride, head.stream_key,
-                             head.law == Law::kPoisson};
+  const bool poisson = head.law == Law::kPoisson;
+  const SqueezeParams params{bounds.key_fixed.data(), bounds.key_stride, head.stream_key, poisson};
+  const ProductParams product_params{products.keys.data(),
+                                     products.key_terms.data(),
+                                     products.key_stride,
+                                     products.cluster_pairs,
+                                     static_cast<float>(head.exploration),
+                                     poisson,
+                                     head.stream_key};
   RefineParams refine{bounds.row_terms.data(),
                       bounds.key_terms.data(),
                       bounds.key_stride,
                       head.exploration,
-                      head.law == Law::kPoisson,
+                      poisson,
                       head.stream_key,
-                      0,
+                      row_begin,
                       words_per_row};
-  std::vector<OpenPair> open;
-  std::vector<double> numbers;
+  scratch.reserve(kProductRows * head.valid_key_count + 1);
+  OpenPair* const open = scratch.open();
+  double* const numbers = scratch.numbers();
   out.words.assign(static_cast<size_t>((row_end - row_begin) * words_per_row), 0);
-  for (int64_t first = row_begin; first < row_end; first += kRowsAtOnce) {
-    const int64_t last = std::min(first + kRowsAtOnce, row_end);
+  for (int64_t first = row_begin; first < row_end; first += kProductRows) {
+    const int64_t last = std::min(first + kProductRows, row_end);
     uint64_t* const words = out.words.data() + (first - row_begin) * words_per_row;
-    int64_t count = 0;
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t keys = allowed_keys(head, row);
-      if (keys == 0) continue;
-      const size_t needed = static_cast<size_t>(count + keys + 1);
-      if (open.size() < needed) open.resize(2 * needed);
-      count += kernels.squeeze(params, squeeze_row(head, bounds, bounds.row_terms.data() + 3 * row),
-                               static_cast<uint32_t>(row), keys, words + (row - first) * words_per_row,
-                               open.data() + count);
-    }
-    if (numbers.size() < open.size()) numbers.resize(open.size());
     refine.first_row = first;
-    count = kernels.refine(refine, open.data(), count, words, numbers.data());
+    int64_t count = 0;
+    if (products.empty()) {
+      for (int64_t row = first; row < last; ++row) {
+        const int64_t keys = allowed_keys(head, row);
+        if (keys == 0) continue;
+        count += kernels.squeeze(params, squeeze_row(head, bounds, bounds.row_terms.data() + 3 * row),
+                                 static_cast<uint32_t>(row), keys, words + (row - first) * words_per_row,
+                                 open + count);
+      }
+      count = kernels.refine(refine, open, count, words, numbers);
+    } else {
+      ProductRow rows[kProductRows];
+      for (int64_t n = 0; n < kProductRows; ++n) {
+        const int64_t row = std::min(first + n, last - 1);
+        const float* terms = products.row_terms.data() + 3 * row;
+        rows[n] = {static_cast<uint32_t>(row),
+                   first + n < last ? allowed_keys(head, row) : 0,
+                   products.rows.data() + row * products.cluster_pairs * 2,
+                   terms[0],
+                   terms[1],
+                   terms[2]};
+      }
+      count = kernels.squeeze_products(product_params, rows, words_per_row, words, open, scratch.estimates());
+      count = kernels.refine_products(refine, scratch.estimates(), open, count, words, numbers);
+    }
     for (int64_t n = 0; n < count; ++n) {
-      const int64_t row = open[static_cast<size_t>(n)].row(),
-                    position = open[static_cast<size_t>(n)].position();
+      const int64_t row = open[n].row(), position = open[n].position();
       const float p = kernels.dot(head.query_membership + row * head.clusters,
                                   head.key_side + head.valid_keys[position] * head.clusters, head.clusters);
-      const bool edge = numbers[static_cast<size_t>(n)] < edge_probability(head.law, p + head.exploration);
+      const bool edge = numbers[n] < edge_probability(head.law, p + head.exploration);
       words[(row - first) * words_per_row + position / 64] |= uint64_t{edge} << (position % 64);
     }
     for (int64_t row = first; row < last; ++row)

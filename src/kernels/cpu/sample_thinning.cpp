@@ -13,6 +13,8 @@
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_kernels.h"
+#include "kernels/cpu/sample_points.h"
+#include "kernels/cpu/sample_scratch.h"
 
 namespace edgewise::kernels::cpu {
 namespace {
@@ -23,30 +25,6 @@ constexpr double kLargestBernoulli = 0.9;
 constexpr double kLargestPoisson = 4;
 // Rounding of the terms must not let a rate pass its bound.
 constexpr double kGuard = 1 + 1e-5;
-
-// Gaps and coins of one sequence, a block at a time.
-class Points {
- public:
-  Points(const SampleKernels& kernels, uint64_t stream_key, int64_t sequence)
-      : kernels_(kernels), stream_key_(stream_key), sequence_(static_cast<uint32_t>(sequence)) {}
-
-  double gap() {
-    if (++at_ == kGapDraws) {
-      kernels_.gaps(stream_key_, sequence_, block_++, gaps_, words_);
-      at_ = 0;
-    }
-    return gaps_[at_];
-  }
-  double coin() const { return (words_[at_] + 0.5) * 0x1.0p-32; }  // of the last gap
-
- private:
-  const SampleKernels& kernels_;
-  uint64_t stream_key_;
-  uint32_t sequence_, block_ = 0;
-  int64_t at_ = kGapDraws - 1;
-  double gaps_[kGapDraws];
-  uint32_t words_[kGapDraws];
-};
 
 // Is rate_ij > threshold?
 bool passes(const SampleKernels& kernels, const SampleHead& head, const SampleBounds& bounds, int64_t row,
@@ -122,7 +100,7 @@ ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bound
 }
 
 void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
-                     int64_t row_begin, int64_t row_end, SampledRows& out) {
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
   const double* const running = tables.running.data();
   const int32_t* const start = tables.start.data();
   const int64_t slots = static_cast<int64_t>(tables.start.size());
@@ -142,7 +120,7 @@ void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const T
       const ThinningRate rate = thinning_rate(head, bounds, tables, row);
       if (!rate.fits) {
         SampledRows one;
-        sample_squeezed(head, bounds, row, row + 1, one);
+        sample_squeezed(head, bounds, ProductBounds{}, scratch, row, row + 1, one);
         one.write_columns(head, columns + used);
         used += one.degrees[0];
       } else {

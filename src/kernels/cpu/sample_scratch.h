@@ -1,0 +1,31 @@
+// Room for the open pairs of a few rows, reused from one range of rows to the next. Nearly all of it is never
+// touched, so it is not filled with zeros and costs no memory.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cpu/sample_kernels.h"
+
+namespace edgewise::kernels::cpu {
+
+class SampleScratch {
+ public:
+  void reserve(int64_t pairs) {
+    if (pairs <= size_) return;
+    size_ = pairs;
+    open_ = std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(pairs));
+    estimates_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(2 * pairs));
+    numbers_ = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(pairs));
+  }
+  OpenPair* open() { return reinterpret_cast<OpenPair*>(open_.get()); }
+  OpenEstimate* estimates() { return reinterpret_cast<OpenEstimate*>(estimates_.get()); }
+  double* numbers() { return numbers_.get(); }
+
+ private:
+  int64_t size_ = 0;
+  std::unique_ptr<uint64_t[]> open_;
+  std::unique_ptr<float[]> estimates_;
+  std::unique_ptr<double[]> numbers_;
+};
+
+}  // namespace edgewise::kernels::cpu

@@ -1,0 +1,209 @@
+// What the fast samplers promise beyond their law: the squeezed sampler is nothing but "draw a number for
+// every pair and compare it with P(edge)", whatever bounds it uses; bounds hold; every CPU level gives the
+// same edges.
+#include <edgewise/ops/sample.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/sample_bounds.h"
+#include "kernels/cpu/sample_kernels.h"
+#include "kernels/cpu/sample_scratch.h"
+#include "kernels/philox.h"
+#include "kit/cpu_level.h"
+#include "kit/law_check.h"
+#include "kit/random_inputs.h"
+
+namespace edgewise {
+namespace {
+
+using namespace kernels::cpu;
+
+struct Memberships {
+  const char* name;
+  at::Tensor query, key;  // [L, C], [S, C]
+};
+
+std::vector<Memberships> memberships(int64_t queries, int64_t keys, int64_t clusters) {
+  const auto flat = [&](int64_t n, uint64_t seed) { return kit::rand({n, clusters}, seed) * 0.1 + 0.45; };
+  const auto degrees = [&](int64_t n, uint64_t seed) {
+    return flat(n, seed) * kit::rand({n, 1}, seed + 100).pow(3) * 2;
+  };
+  const auto sharp = [&](int64_t n, uint64_t seed) {
+    return (kit::rand({n, clusters}, seed) > 0.9).to(at::kFloat) * 0.9 + 0.01;
+  };
+  const double scale = 1.0 / static_cast<double>(clusters);
+  return {{"flat", flat(queries, 1), flat(keys, 2) * scale},
+          {"degrees", degrees(queries, 3), degrees(keys, 4) * scale},
+          {"random", kit::rand({queries, clusters}, 5), kit::rand({keys, clusters}, 6) * scale},
+          {"sharp", sharp(queries, 7), sharp(keys, 8) * (4 * scale)},
+          {"beyond one", kit::rand({queries, clusters}, 9) * 6, kit::rand({keys, clusters}, 10) * scale},
+          {"rare", flat(queries, 11), flat(keys, 12) * (scale * 1e-3)},
+          {"nothing", at::zeros({queries, clusters}), flat(keys, 13) * scale}};
+}
+
+// A head over tensors that outlive it.
+struct Case {
+  at::Tensor query, key;
+  std::vector<int32_t> valid_keys;
+  std::vector<uint8_t> query_valid;  // bool has no data()
+  SampleHead head;
+
+  Case(const Memberships& of, bool masked) : query(of.query.contiguous()), key(of.key.contiguous()) {
+    for (int32_t j = 0; j < key.size(0); ++j)
+      if (!masked || j % 5 != 3) valid_keys.push_back(j);
+    for (int64_t i = 0; i < query.size(0); ++i) query_valid.push_back(!masked || i % 7 != 2);
+    head.queries = query.size(0);
+    head.keys = key.size(0);
+    head.clusters = query.size(1);
+    head.query_membership = query.const_data_ptr<float>();
+    head.key_side = key.const_data_ptr<float>();
+    head.valid_keys = valid_keys.data();
+    head.valid_key_count = static_cast<int64_t>(valid_keys.size());
+    head.query_mask = reinterpret_cast<const bool*>(query_valid.data());
+    for (const uint8_t valid : query_valid) head.valid_query_count += valid;
+    head.stream_key = 0x1234567890abcdefull;
+  }
+
+  double p(int64_t row, int64_t n) const {
+    return sample_kernels().dot(head.query_membership + row * head.clusters,
+                                head.key_side + head.valid_keys[n] * head.clusters, head.clusters) +
+           head.exploration;
+  }
+};
+
+SampledRows squeezed(const SampleHead& head, const ProductBounds& products) {
+  SampleScratch scratch;
+  SampledRows rows;
+  sample_squeezed(head, sample_bounds(head), products, scratch, 0, head.queries, rows);
+  return rows;
+}
+
+std::vector<int32_t> columns_of(const SampleHead& head, const SampledRows& rows) {
+  std::vector<int32_t> result(static_cast<size_t>(rows.edge_count()));
+  rows.write_columns(head, result.data());
+  return result;
+}
+
+class SampleLevels : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!kit::has_cpu_level(GetParam())) GTEST_SKIP() << "this CPU has no " << GetParam();
+    level_.emplace(GetParam());
+  }
+  std::optional<kit::ForcedCpuLevel> level_;
+};
+INSTANTIATE_TEST_SUITE_P(All, SampleLevels, ::testing::Values("scalar", "avx2", "avx512"),
+                         [](const auto& given) { return std::string(given.param); });
+
+TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
+  for (const int64_t clusters : {40, 5})
+    for (const Memberships& of : memberships(70, 300, clusters))
+      for (const Law law : {Law::kBernoulli, Law::kPoisson})
+        for (const bool masked : {false, true}) {
+          SCOPED_TRACE(std::string(of.name) + ", " + std::to_string(clusters) + " clusters");
+          Case given(of, masked);
+          SampleHead& head = given.head;
+          head.law = law;
+          head.exploration = masked ? 0.01 : 0;
+          head.is_causal = masked;
+          std::vector<int32_t> columns, degrees;
+          for (int64_t row = 0; row < head.queries; ++row) {
+            const size_t before = columns.size();
+            for (int64_t n = 0; n < allowed_keys(head, row); ++n) {
+              const double u = (kernels::pair_byte(head.stream_key, row, n) +
+                                kernels::pair_fine_word(head.stream_key, row, n) * 0x1.0p-32) /
+                               256;
+              if (u < edge_probability(law, given.p(row, n))) columns.push_back(head.valid_keys[n]);
+            }
+            degrees.push_back(static_cast<int32_t>(columns.size() - before));
+          }
+          for (const bool by_products : {false, true}) {
+            const SampledRows rows = squeezed(head, by_products ? product_bounds(head) : ProductBounds{});
+            EXPECT_EQ(rows.degrees, degrees) << by_products;
+            EXPECT_EQ(columns_of(head, rows), columns) << by_products;
+          }
+        }
+}
+
+TEST_P(SampleLevels, BoundsHold) {
+  for (const int64_t clusters : {128, 33, 1})
+    for (const Memberships& of : memberships(60, 200, clusters)) {
+      SCOPED_TRACE(of.name);
+      const Case given(of, false);
+      const SampleHead& head = given.head;
+      const SampleBounds bounds = sample_bounds(head);
+      const ProductBounds products = product_bounds(head);
+      for (int64_t row = 0; row < head.queries; ++row)
+        for (int64_t n = 0; n < head.valid_key_count; ++n) {
+          const double p = given.p(row, n);
+          const float* terms = bounds.row_terms.data() + 3 * row;
+          const double centre = double{terms[0]} * bounds.first()[n] + double{terms[1]} * bounds.second()[n];
+          EXPECT_LE(std::abs(p - centre), double{terms[2]} * bounds.rest()[n] + 1e-5 * std::abs(centre));
+          const float* rounded = products.row_terms.data() + 3 * row;
+          const auto key_term = [&](int64_t t) {
+            return double{products.key_terms[static_cast<size_t>(t * products.key_stride + n)]};
+          };
+          double product = 0;
+          for (int64_t c = 0; c < 2 * products.cluster_pairs; ++c)
+            product += 1.0 * products.rows[static_cast<size_t>(row * products.cluster_pairs * 2 + c)] *
+                       products.keys[static_cast<size_t>((n / 64 * products.cluster_pairs + c / 2) * 128 +
+                                                         n % 64 * 2 + c % 2)];
+          EXPECT_LE(std::abs(p - product * rounded[0] * key_term(0)),
+                    rounded[2] * key_term(1) + rounded[1] * key_term(2) + 1e-5 * p);
+          EXPECT_LE(std::abs(product), 2147483647.0);  // what the kernels sum in
+        }
+    }
+}
+
+TEST_P(SampleLevels, EverySamplerGivesTheEdgesOfTheScalarLevel) {
+  for (const Sampler sampler : {Sampler::kSqueezed, Sampler::kThinning, Sampler::kFastRg, Sampler::kAuto})
+    for (const EdgeLaw law : {EdgeLaw::kBernoulli, EdgeLaw::kPoisson})
+      for (const Memberships& of : memberships(130, 200, 24)) {
+        SCOPED_TRACE(std::string(of.name) + ", " + std::string(to_string(sampler)));
+        SampleOptions options;
+        options.sampler = sampler;
+        options.law = law;
+        const auto draw = [&] {
+          return sample_sbm_edges(of.query.view({1, 1, 130, 24}), of.key.view({1, 1, 200, 24}), options);
+        };
+        const EdgeSet here = draw();
+        const kit::ForcedCpuLevel scalar("scalar");
+        const EdgeSet there = draw();
+        EXPECT_TRUE(at::equal(here.row_offsets(), there.row_offsets()));
+        EXPECT_TRUE(at::equal(here.col_indices(), there.col_indices()));
+      }
+}
+
+TEST(SampleIndependence, FarNeighboursRowsAndSteps) {
+  // Numbers that share a counter, a lane of a vector or a tile lie this far apart.
+  const at::Tensor query = at::full({1, 2, 40, 3}, 0.5f), key = at::full({1, 2, 700, 3}, 0.2f);
+  for (const Sampler sampler : {Sampler::kSqueezed, Sampler::kThinning}) {
+    SampleOptions options;
+    options.sampler = sampler;
+    std::vector<at::Tensor> steps;
+    for (int64_t step = 0; step < 60; ++step) {
+      options.random.step = static_cast<uint64_t>(step);
+      steps.push_back(sample_sbm_edges(query, key, options).to_mask().to(at::kDouble) - 0.3);
+    }
+    const at::Tensor x = at::cat(steps);  // [60, 2, 40, 700]
+    const auto apart = [&](int64_t dim, int64_t lag) {
+      return kit::correlation_z(x.narrow(dim, 0, x.size(dim) - lag), x.narrow(dim, lag, x.size(dim) - lag));
+    };
+    for (const int64_t lag : {1, 2, 4, 7, 8, 16, 32, 64, 128, 256})
+      EXPECT_LT(std::abs(apart(3, lag)), 4.7) << lag;
+    for (const int64_t lag : {1, 2, 4, 16, 32}) EXPECT_LT(std::abs(apart(2, lag)), 4.7) << lag;
+    EXPECT_LT(std::abs(apart(1, 1)), 4.7);
+    for (const int64_t lag : {1, 2, 3}) EXPECT_LT(std::abs(apart(0, lag)), 4.7) << lag;
+    // Degrees of rows and of columns vary as sums of independent edges do.
+    for (const int64_t over : {3, 2}) {
+      const at::Tensor degree = x.sum(over);
+      EXPECT_LT(std::abs(kit::variance_z(degree.square(), at::full_like(degree, 0.21 * x.size(over)))), 4.7);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace edgewise
