@@ -65,12 +65,17 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const P
 
 // ---- thinning: draws edges from one bound, cost edges + (L + S) * C; sample_thinning.cpp ----
 
+// What a point needs of its key, side by side: one look into memory.
+struct ThinningKey {
+  double from = 0;  // sum of g over the keys before this one
+  float first = 0, second = 0, rest = 0;
+};
 struct ThinningTables {
   // g_n = first + second_share |second| + rest_share rest + exploration_share, terms as in sample_bounds.h
   double second_share = 0, rest_share = 0, exploration_share = 0;
-  double largest = 0;           // of g
-  std::vector<double> running;  // [valid_key_count + 1] sums of g
-  std::vector<int32_t> start;  // [2 valid_key_count] where to look in `running`, by equal shares of its total
+  double largest = 0;             // of g
+  std::vector<ThinningKey> keys;  // [valid_key_count + 1]; the last one only ends the sum
+  std::vector<int32_t> start;     // [2 valid_key_count] where to look in `keys`, by equal shares of the sum
 };
 ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bounds);
 // What one row makes of them.

@@ -59,7 +59,7 @@ double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const T
   for (int64_t row = 0; row < head.queries; ++row) {
     if (head.query_mask && !head.query_mask[row]) continue;
     const ThinningRate rate = thinning_rate(head, bounds, tables, row);
-    points += rate.fits ? rate.rate * tables.running.back() * share : 0;
+    points += rate.fits ? rate.rate * tables.keys.back().from * share : 0;
     pairs_elsewhere += rate.fits ? 0 : static_cast<double>(head.valid_key_count) * share;
   }
   const double gap = std::min(2 * rest.rows * rest.keys * share, points);

@@ -27,12 +27,10 @@ constexpr double kLargestPoisson = 4;
 constexpr double kGuard = 1 + 1e-5;
 
 // Is rate_ij > threshold?
-bool passes(const SampleKernels& kernels, const SampleHead& head, const SampleBounds& bounds, int64_t row,
-            int64_t n, double threshold) {
-  const float* terms = bounds.row_terms.data() + 3 * row;
-  const double centre =
-      double{terms[0]} * bounds.first()[n] + double{terms[1]} * bounds.second()[n] + head.exploration;
-  const double spread = double{terms[2]} * bounds.rest()[n] + 1e-5 * std::abs(centre);
+inline bool passes(const SampleKernels& kernels, const SampleHead& head, const float* terms,
+                   const ThinningKey& key, int64_t row, int64_t n, double threshold) {
+  const double centre = double{terms[0]} * key.first + double{terms[1]} * key.second + head.exploration;
+  const double spread = double{terms[2]} * key.rest + 1e-5 * std::abs(centre);
   const double low = std::max(centre - spread, 0.0), high = centre + spread;
   const bool bernoulli = head.law == Law::kBernoulli;
   // p + p^2 / 2 <= -log(1 - p) <= p + p^2 / (2 (1 - p))
@@ -79,21 +77,24 @@ ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bound
   tables.rest_share = sums[2] / first;
   tables.exploration_share = head.exploration * static_cast<double>(head.valid_query_count) / first;
   const int64_t keys = head.valid_key_count;
-  tables.running.resize(static_cast<size_t>(keys + 1));
-  tables.running[0] = 0;
+  tables.keys.resize(static_cast<size_t>(keys + 1));
   for (int64_t n = 0; n < keys; ++n) {
     const double g = bounds.first()[n] + tables.second_share * std::abs(bounds.second()[n]) +
                      tables.rest_share * bounds.rest()[n] + tables.exploration_share;
-    tables.running[static_cast<size_t>(n + 1)] = tables.running[static_cast<size_t>(n)] + g;
+    ThinningKey& key = tables.keys[static_cast<size_t>(n)];
+    key.first = bounds.first()[n];
+    key.second = bounds.second()[n];
+    key.rest = bounds.rest()[n];
+    tables.keys[static_cast<size_t>(n + 1)].from = key.from + g;
     tables.largest = std::max(tables.largest, g);
   }
-  const double total = tables.running.back();
+  const double total = tables.keys.back().from;
   const int64_t slots = 2 * keys;
   tables.start.resize(static_cast<size_t>(slots));
   int64_t n = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const double from = total * static_cast<double>(slot) / static_cast<double>(slots);
-    while (n + 1 < keys && tables.running[static_cast<size_t>(n + 1)] <= from) ++n;
+    while (n + 1 < keys && tables.keys[static_cast<size_t>(n + 1)].from <= from) ++n;
     tables.start[static_cast<size_t>(slot)] = static_cast<int32_t>(n);
   }
   return tables;
@@ -101,42 +102,46 @@ ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bound
 
 void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
                      SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
-  const double* const running = tables.running.data();
+  const ThinningKey* const keys = tables.keys.data();
   const int32_t* const start = tables.start.data();
   const int64_t slots = static_cast<int64_t>(tables.start.size());
-  const double total = tables.running.back();
+  const double total = tables.keys.back().from;
   const double slots_per_unit = total > 0 ? static_cast<double>(slots) / total : 0;
   const SampleKernels& kernels = sample_kernels();
   Points points(kernels, head.stream_key, row_begin);
   int64_t used = 0;
+  const auto make_room = [&](int64_t count) {
+    if (static_cast<int64_t>(out.columns.size()) < used + count)
+      out.columns.resize(static_cast<size_t>(2 * (used + count) + 256));
+  };
   double next = points.gap();  // from the start of the row to the next point, in units of expected points
   for (int64_t row = row_begin; row < row_end; ++row) {
     const int64_t allowed = allowed_keys(head, row);
     const int64_t before = used;
-    if (static_cast<int64_t>(out.columns.size()) < used + allowed)
-      out.columns.resize(static_cast<size_t>(2 * used + allowed));
-    int32_t* const columns = out.columns.data();
     if (allowed > 0) {
       const ThinningRate rate = thinning_rate(head, bounds, tables, row);
       if (!rate.fits) {
         SampledRows one;
         sample_squeezed(head, bounds, ProductBounds{}, scratch, row, row + 1, one);
-        one.write_columns(head, columns + used);
+        make_room(one.degrees[0]);
+        one.write_columns(head, out.columns.data() + used);
         used += one.degrees[0];
       } else {
-        const double end = rate.rate * running[allowed];
+        const double end = rate.rate * keys[allowed].from;
         const double units = rate.rate > 0 ? 1 / rate.rate : 0;
+        const float* const terms = bounds.row_terms.data() + 3 * row;
         int64_t kept = -1;
         for (; next < end; next += points.gap()) {
           const double y = next * units;
           int64_t n = start[std::min(static_cast<int64_t>(y * slots_per_unit), slots - 1)];
-          n += running[n + 1] <= y;  // one step or none is the rule
-          while (n + 1 < allowed && running[n + 1] <= y) ++n;
+          n += keys[n + 1].from <= y;  // one step or none is the rule
+          while (n + 1 < allowed && keys[n + 1].from <= y) ++n;
           n = std::min(n, allowed - 1);
           if (n == kept) continue;
-          const double bound = rate.rate * (running[n + 1] - running[n]);
-          if (!passes(kernels, head, bounds, row, n, points.coin() * bound)) continue;
-          columns[used++] = head.valid_keys[n];
+          const double bound = rate.rate * (keys[n + 1].from - keys[n].from);
+          if (!passes(kernels, head, terms, keys[n], row, n, points.coin() * bound)) continue;
+          make_room(1);
+          out.columns[static_cast<size_t>(used++)] = head.valid_keys[n];
           kept = n;
         }
         next -= end;
