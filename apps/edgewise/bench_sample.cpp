@@ -63,7 +63,8 @@ struct Contender {
   double spread() const { return (quantile(0.75) - quantile(0.25)) / median(); }
 };
 
-// One run of each in turn, until `seconds` per contender have passed: what disturbs one disturbs all.
+// One run of each in turn, until `seconds` per contender have passed: what disturbs one disturbs all. Every
+// round begins with another one.
 void interleave(std::vector<Contender>& contenders, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto ms = [](Clock::time_point from) {
@@ -72,8 +73,9 @@ void interleave(std::vector<Contender>& contenders, double seconds) {
   for (Contender& each : contenders) each.body();
   const auto start = Clock::now();
   const double budget = seconds * 1e3 * static_cast<double>(contenders.size());
-  for (int round = 0; round < 5 || ms(start) < budget; ++round)
-    for (Contender& each : contenders) {
+  for (size_t round = 0; round < 5 || ms(start) < budget; ++round)
+    for (size_t n = 0; n < contenders.size(); ++n) {
+      Contender& each = contenders[(n + round) % contenders.size()];
       const auto begin = Clock::now();
       each.body();
       each.times_ms.push_back(ms(begin));
