@@ -16,7 +16,10 @@ struct HeadView {
   int64_t head_stride = 0;
   int64_t row_stride = 0;
 
-  const T* head(int64_t b, int64_t h) const { return data + b * batch_stride + h * head_stride; }
+  // Inlined always: kernels for several CPU levels include this file.
+  [[gnu::always_inline]] const T* head(int64_t b, int64_t h) const {
+    return data + b * batch_stride + h * head_stride;
+  }
 };
 
 struct CsrView {
@@ -50,6 +53,15 @@ struct AttentionForwardParams {
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
 
+// What the row pass leaves behind for the column pass. Side by side, because a column visits its edges in
+// another order than they lie in: one cache line per edge instead of two.
+template <typename Acc>
+struct EdgeGradient {
+  Acc weight;      // attention weight after dropout: multiplies dL/do_i in dv_j
+  Acc logit_grad;  // dL/ds_ij = a (u - ubar): multiplies q_i in dk_j
+};
+
+// Row pass of the backward.
 template <typename T>
 struct AttentionBackwardParams {
   CsrView edges;
@@ -58,12 +70,35 @@ struct AttentionBackwardParams {
   double scale = 1;
   DropoutParams dropout;
   HeadView<T> query, key, value;
-  const T* grad_output = nullptr;         // [B*H*L, Dv]
-  const T* output = nullptr;              // [B*H*L, Dv]
-  Accumulator<T>* weights = nullptr;      // [E] attention weight after dropout
-  Accumulator<T>* logit_grads = nullptr;  // [E] a (u - ubar)
+  const T* grad_output = nullptr;                          // [B*H*L, Dv]
+  const T* output = nullptr;                               // [B*H*L, Dv]
+  EdgeGradient<Accumulator<T>>* edge_gradients = nullptr;  // [E]
+  T* grad_query = nullptr;                                 // [B*H*L, D]
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
+};
+
+// The same edges by key: column c = (b*H + h)*S + j.
+struct CscView {
+  int64_t heads = 0;
+  int64_t keys = 0;                         // S
+  const int64_t* column_offsets = nullptr;  // [B*H*S + 1]
+  const int32_t* row_indices = nullptr;     // [E] query within the head
+  const int64_t* edge_ids = nullptr;        // [E] position in CSR order
+};
+
+// Column pass of the backward: dk_j = scale sum_i dL/ds_ij q_i and dv_j = sum_i a_ij dL/do_i.
+template <typename T>
+struct AttentionColumnsParams {
+  CscView edges;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  double scale = 1;
+  HeadView<T> query;                                             // [B, H, L, D]
+  HeadView<T> grad_output;                                       // [B, H, L, Dv]
+  const EdgeGradient<Accumulator<T>>* edge_gradients = nullptr;  // [E] in CSR order
+  T* grad_key = nullptr;                                         // [B*H*S, D]
+  T* grad_value = nullptr;                                       // [B*H*S, Dv]
 };
 
 // What adding each absent edge would do: credit = sigmoid(s - lse) (u - ubar).

@@ -4,9 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "kernels/cpu/edge_attention.h"
-#include "kernels/cpu/sparse_product.h"
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cpu/levels.h"
 #include "ops/attention_impl.h"
+#include "ops/cpu_level_variable.h"
 #include "ops/kernel_views.h"
 #include "ops/reference.h"
 
@@ -14,13 +17,39 @@ namespace edgewise::ops {
 namespace {
 
 using kernels::Accumulator;
+using kernels::EdgeGradient;
 
-// Enough rows per task that a task is worth starting, few enough that uneven rows even out.
-constexpr int64_t kRowGrain = 32;
+// What a row costs beside its edges, in edges; and the least work worth a task.
+constexpr int64_t kRowCost = 4, kTaskCost = 4096;
+// Tasks per thread: rows are of uneven degree, and a thread may be slowed down by its neighbours.
+constexpr int64_t kTasksPerThread = 8;
 
+// body(begin, end) over ranges of rows of about equal work: edges counted, not rows. Threads take the next
+// range when they are done with one; every row has one owner, so the result does not depend on who took it.
 template <typename Body>
-void for_rows(int64_t rows, const Body& body) {
-  at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) { body(begin, end); });
+void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
+  const auto work_before = [&](int64_t row) { return offsets[row] + kRowCost * row; };
+  const int64_t work = work_before(rows), threads = at::get_num_threads();
+  const int64_t tasks = std::clamp<int64_t>(work / kTaskCost, 1, threads > 1 ? kTasksPerThread * threads : 1);
+  const auto first_row = [&](int64_t task) {
+    const int64_t wanted = work / tasks * task + work % tasks * task / tasks;
+    int64_t low = 0, high = rows;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (work_before(middle) < wanted)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, std::min(tasks, threads), 1, [&](int64_t, int64_t) {
+    for (int64_t task = next++; task < tasks; task = next++) {
+      const int64_t begin = first_row(task), end = task + 1 == tasks ? rows : first_row(task + 1);
+      if (begin < end) body(begin, end);
+    }
+  });
 }
 
 template <typename T, typename Params>
@@ -39,10 +68,24 @@ kernels::DropoutParams dropout_params(const AttentionInputs& in) {
 }
 
 AttentionInputs row_contiguous(AttentionInputs in) {
+  const double degree = static_cast<double>(in.edges.edge_count()) /
+                        static_cast<double>(std::max<int64_t>(in.edges.shape().columns(), 1));
   in.query = with_contiguous_rows(in.query);
-  in.key = with_contiguous_rows(in.key);
-  in.value = with_contiguous_rows(in.value);
+  in.key = for_gathering(in.key, degree);
+  in.value = for_gathering(in.value, degree);
   return in;
+}
+
+// The kernels of the level in use; throws when EDGEWISE_CPU_LEVEL asks for one that cannot run here.
+template <typename T>
+kernels::cpu::AttentionKernels<T> level_attention_kernels() {
+  read_cpu_level_variable();
+  return kernels::cpu::active_attention_kernels<T>();
+}
+template <typename T>
+kernels::cpu::ProductKernels<T> level_product_kernels() {
+  read_cpu_level_variable();
+  return kernels::cpu::active_product_kernels<T>();
 }
 
 enum class Side { kRows, kColumns };
@@ -53,7 +96,9 @@ at::Tensor sparse_times_dense(Side side, const EdgeSet& edges, const at::Tensor&
                               const at::Tensor& dense, double factor) {
   const EdgeShape& shape = edges.shape();
   const int64_t length = side == Side::kRows ? shape.queries : shape.keys, width = dense.size(3);
-  const at::Tensor rows = with_contiguous_rows(dense);
+  const at::Tensor rows = for_gathering(
+      dense, static_cast<double>(edges.edge_count()) /
+                 static_cast<double>(std::max<int64_t>(dense.numel() / std::max<int64_t>(width, 1), 1)));
   at::Tensor out = at::empty({shape.batch, shape.heads, length, width}, dense.options());
   kernels::GatherSumParams<T> params;
   params.heads = shape.heads;
@@ -72,8 +117,9 @@ at::Tensor sparse_times_dense(Side side, const EdgeSet& edges, const at::Tensor&
   params.coefficients = values.const_data_ptr<Accumulator<T>>();
   params.dense = head_view<T>(rows);
   params.out = data_of<T>(out);
-  for_rows(shape.batch * shape.heads * length,
-           [&](int64_t begin, int64_t end) { kernels::cpu::gather_sum(params, begin, end); });
+  const auto kernel = level_product_kernels<T>().gather_sum;
+  for_rows(params.offsets, shape.batch * shape.heads * length,
+           [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   return out;
 }
 
@@ -94,8 +140,9 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
     params.dropout = dropout_params(in);
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
-    for_rows(shape.rows(),
-             [&](int64_t begin, int64_t end) { kernels::cpu::edge_attention_forward(params, begin, end); });
+    const auto kernel = level_attention_kernels<T>().forward;
+    for_rows(params.edges.row_offsets, shape.rows(),
+             [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   });
   return result;
 }
@@ -108,8 +155,11 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   const auto per_edge = [&](int64_t count) {
     return at::empty({count}, in.query.options().dtype(in.accumulator()));
   };
-  at::Tensor weights = per_edge(in.edges.edge_count()), logit_grads = per_edge(in.edges.edge_count());
   AttentionBackward result;
+  result.query = at::empty({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
+  result.key = at::empty({shape.batch, shape.heads, shape.keys, in.query.size(3)}, in.query.options());
+  result.value = at::empty({shape.batch, shape.heads, shape.keys, in.value.size(3)}, in.query.options());
+  const at::Tensor gradients = per_edge(2 * in.edges.edge_count());
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -120,16 +170,27 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
 
-    params.weights = weights.mutable_data_ptr<Accumulator<T>>();
-    params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
+    params.edge_gradients =
+        reinterpret_cast<EdgeGradient<Accumulator<T>>*>(gradients.mutable_data_ptr<Accumulator<T>>());
+    params.grad_query = data_of<T>(result.query);
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
-    for_rows(shape.rows(),
-             [&](int64_t begin, int64_t end) { kernels::cpu::edge_attention_backward(params, begin, end); });
+    const auto kernels = level_attention_kernels<T>();
+    for_rows(params.edges.row_offsets, shape.rows(),
+             [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
 
-    result.query = sparse_times_dense<T>(Side::kRows, in.edges, logit_grads, in.key, in.scale);
-    result.key = sparse_times_dense<T>(Side::kColumns, in.edges, logit_grads, in.query, in.scale);
-    result.value = sparse_times_dense<T>(Side::kColumns, in.edges, weights, grad, 1);
+    kernels::AttentionColumnsParams<T> columns;
+    columns.edges = csc_view(in.edges);
+    columns.head_dim = params.head_dim;
+    columns.value_dim = params.value_dim;
+    columns.scale = params.scale;
+    columns.query = params.query;
+    columns.grad_output = head_view<T>(grad);
+    columns.edge_gradients = params.edge_gradients;
+    columns.grad_key = data_of<T>(result.key);
+    columns.grad_value = data_of<T>(result.value);
+    for_rows(columns.edges.column_offsets, shape.columns(),
+             [&](int64_t begin, int64_t end) { kernels.backward_columns(columns, begin, end); });
 
     if (credit.probes) {
       result.probe_credit = per_edge(credit.probes->edge_count());
@@ -140,8 +201,8 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
       probe.output = params.output;
       probe.lse = forward.lse.const_data_ptr<Accumulator<T>>();
       probe.credit = result.probe_credit.mutable_data_ptr<Accumulator<T>>();
-      for_rows(shape.rows(),
-               [&](int64_t begin, int64_t end) { kernels::cpu::probe_credit(probe, begin, end); });
+      for_rows(probe.probes.row_offsets, shape.rows(),
+               [&](int64_t begin, int64_t end) { kernels.probe_credit(probe, begin, end); });
     }
   });
   return result;
@@ -174,8 +235,9 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
     params.left = head_view<T>(left_rows);
     params.right = head_view<T>(right_rows);
     params.out = out.mutable_data_ptr<Accumulator<T>>();
-    for_rows(edges.shape().rows(),
-             [&](int64_t begin, int64_t end) { kernels::cpu::edge_dot(params, begin, end); });
+    const auto kernel = level_product_kernels<T>().edge_dot;
+    for_rows(params.edges.row_offsets, edges.shape().rows(),
+             [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
     return out;
   });
 }

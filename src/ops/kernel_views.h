@@ -46,6 +46,14 @@ inline at::Tensor with_contiguous_rows(const at::Tensor& tensor) {
   return tensor.stride(3) == 1 || tensor.size(3) <= 1 ? tensor : tensor.contiguous();
 }
 
+// The same for rows that are read again and again, `times` each on average: the rows of a head side by side.
+// Rows of several heads interleaved [B, N, H, W] would share a fraction of the cache's sets.
+inline at::Tensor for_gathering(const at::Tensor& tensor, double times) {
+  constexpr double kWorthACopy = 4;
+  return tensor.stride(2) != tensor.size(3) && times >= kWorthACopy ? tensor.contiguous()
+                                                                    : with_contiguous_rows(tensor);
+}
+
 template <typename T>
 kernels::HeadView<T> head_view(const at::Tensor& tensor) {
   return {const_data_of<T>(tensor), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
@@ -55,6 +63,13 @@ inline kernels::CsrView csr_view(const EdgeSet& edges) {
   const EdgeShape& shape = edges.shape();
   return {shape.heads, shape.queries, shape.keys, edges.row_offsets().const_data_ptr<int64_t>(),
           edges.col_indices().const_data_ptr<int32_t>()};
+}
+
+inline kernels::CscView csc_view(const EdgeSet& edges) {
+  const EdgeShape& shape = edges.shape();
+  const TransposedEdges& transposed = edges.transposed();
+  return {shape.heads, shape.keys, transposed.column_offsets.const_data_ptr<int64_t>(),
+          transposed.row_indices.const_data_ptr<int32_t>(), transposed.edge_ids.const_data_ptr<int64_t>()};
 }
 
 }  // namespace edgewise::ops

@@ -3,7 +3,7 @@
 //
 // `EdgeList` gathers one row per edge (linear in edges); `Dense` works on masked [B, H, L, S] matrices
 // (quadratic, fast on a GPU for dense masks). Both compute the equations of
-// src/kernels/cpu/edge_attention.cpp.
+// src/kernels/cpu/edge_attention_level.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>

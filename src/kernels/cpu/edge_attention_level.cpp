@@ -1,0 +1,259 @@
+// Attention over edges, compiled once per CPU level (simd.h).
+//
+// Row i attends over its edges N_i:  s_ij = scale q_i . k_j,  a = softmax over N_i,  o_i = sum_j a_ij v_j.
+// Backward, with g = dL/do_i, u_ij = g . v_j (times the dropout factor) and ubar = g . o_i:
+//   dL/ds_ij = a_ij (u_ij - ubar),   dq_i = scale sum_j dL/ds_ij k_j                       (rows, CSR)
+//   dk_j = scale sum_i dL/ds_ij q_i,   dv_j = sum_i a_ij g_i (a after dropout)             (columns, CSC)
+// Every row and column is summed by one thread in a fixed order: no atomics, one result for any number of
+// threads. A row is a sequence of short loops over buffers that stay in the L1 cache.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/dropout_level.h"
+#include "kernels/cpu/gathered_rows.h"
+#include "kernels/cpu/level_rows.h"
+#include "kernels/cpu/levels.h"
+
+namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
+namespace {
+
+// Calls body(vector, first entry, lanes that count) over a buffer of `count` entries.
+template <typename Acc, typename Body>
+EDGEWISE_INLINE void for_vectors(int64_t count, const Body& body) {
+  constexpr int kWidth = Vec<Acc>::kWidth;
+  int64_t e = 0;
+  for (; e + kWidth <= count; e += kWidth) body(e, kWidth);
+  if (e < count) body(e, static_cast<int>(count - e));
+}
+
+template <typename Acc>
+EDGEWISE_INLINE Acc largest_of(const Acc* values, int64_t count) {
+  using V = Vec<Acc>;
+  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
+  V top = lowest;
+  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    top = max(top, keep_first(V::load(values + e), lanes, lowest));
+  });
+  return largest(top);
+}
+
+// out = exp(values - shift) and its sum. The unused lanes of the last vector become 0.
+template <typename Acc>
+EDGEWISE_INLINE Acc exponentials(const Acc* values, Acc shift, int64_t count, Acc* out) {
+  using V = Vec<Acc>;
+  const V minus = V::broadcast(shift);
+  V total = V::zero();
+  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weight = keep_first(exp(V::load(values + e) - minus), lanes, V::zero());
+    weight.store(out + e);
+    total = total + weight;
+  });
+  return sum(total);
+}
+
+template <typename T>
+EDGEWISE_INLINE Accumulator<T> dot(const T* a, const T* b, int64_t width) {
+  return sum(Left<T, 0>(a, width).products(b));
+}
+
+template <typename Acc>
+EDGEWISE_INLINE void multiply_by(Acc* values, const Acc* factors, int64_t count) {
+  using V = Vec<Acc>;
+  for_vectors<Acc>(count, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+    (V::load(values + e) * V::load(factors + e)).store(values + e);
+  });
+}
+
+template <typename T>
+void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  using Acc = Accumulator<T>;
+  const CsrView& edges = params.edges;
+  const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
+  Acc *const scores = scratch.buffer(0), *const factors = scratch.buffer(1);
+  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
+    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
+    const int32_t* columns = edges.col_indices + begin;
+    const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
+                           columns, degree};
+    const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
+                             params.value_dim, columns, degree};
+    T* output = params.output + row * params.value_dim;
+    if (degree == 0) {
+      weighted_sum<T>(scores, values, {output});
+      params.lse[row] = -std::numeric_limits<Acc>::infinity();
+      return;
+    }
+    const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
+    dots(query, keys, static_cast<Acc>(params.scale), scores);
+    const Acc top = largest_of(scores, degree);
+    const Acc total = exponentials(scores, top, degree, scores);
+    if (params.dropout.p > 0) {
+      dropout_factors(params.dropout, place.head_index, place.query, columns, degree, factors);
+      multiply_by(scores, factors, degree);
+    }
+    weighted_sum<T>(scores, values, {output, 1 / total});
+    params.lse[row] = top + std::log(total);
+  });
+}
+
+// Exact effect of removing each edge, a / (1 - a) (u - ubar), without cancellation: the mean of u over the
+// *other* edges is formed directly, also when one edge holds nearly all the weight. An only edge leaves
+// output 0: credit u. Overwrites `scores`.
+template <typename Acc>
+EDGEWISE_INLINE void leave_one_out(Acc* scores, Acc top_score, const Acc* weights, const Acc* u, Acc ubar,
+                                   int64_t degree, Acc* credit) {
+  using V = Vec<Acc>;
+  if (degree == 1) {
+    credit[0] = u[0];
+    return;
+  }
+  int64_t top = 0;
+  while (top + 1 < degree && scores[top] != top_score) ++top;
+  scores[top] = -std::numeric_limits<Acc>::infinity();
+  const V runner_up = V::broadcast(largest_of(scores, degree)), mean = V::broadcast(ubar),
+          one = V::broadcast(1);
+  V others = V::zero(), others_u = V::zero();
+  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V here = V::load(u + e), weight = V::load(weights + e);
+    const V share = keep_first(exp(V::load(scores + e) - runner_up), lanes, V::zero());
+    others = others + share;
+    others_u = others_u + share * keep_first(here, lanes, V::zero());
+    (weight / (one - weight) * (here - mean)).store_first(credit + e, lanes);
+  });
+  credit[top] = weights[top] * (u[top] - sum(others_u) / sum(others));
+}
+
+template <typename T>
+void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  const CsrView& edges = params.edges;
+  const Scratch<Acc> scratch(5, largest_degree(edges.row_offsets, row_begin, row_end));
+  Acc *const scores = scratch.buffer(0), *const weights = scratch.buffer(1), *const u = scratch.buffer(2),
+             *const logit_grads = scratch.buffer(3), *const factors = scratch.buffer(4);
+  const bool dropout = params.dropout.p > 0;
+  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
+    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
+    const int32_t* columns = edges.col_indices + begin;
+    const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
+                           columns, degree};
+    T* grad_query = params.grad_query + row * params.head_dim;
+    if (degree == 0) {
+      weighted_sum<T>(logit_grads, keys, {grad_query});
+      return;
+    }
+    const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
+                             params.value_dim, columns, degree};
+    const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
+    const T* grad = params.grad_output + row * params.value_dim;
+    const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
+
+    // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
+    // maximum.
+    dots(query, keys, static_cast<Acc>(params.scale), scores);
+    const Acc top = largest_of(scores, degree);
+    const V share = V::broadcast(1 / exponentials(scores, top, degree, weights));
+    dots(grad, values, Acc{1}, u);
+    if (dropout) {
+      dropout_factors(params.dropout, place.head_index, place.query, columns, degree, factors);
+      multiply_by(u, factors, degree);
+    }
+    const V mean = V::broadcast(ubar);
+    for_vectors<Acc>(degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+      const V weight = V::load(weights + e) * share;
+      weight.store(weights + e);
+      (weight * (V::load(u + e) - mean)).store(logit_grads + e);
+    });
+    weighted_sum<T>(logit_grads, keys, {grad_query, static_cast<Acc>(params.scale)});
+
+    Acc* credit = params.rule == CreditRule::kNone ? nullptr : params.credit + begin;
+    switch (params.rule) {
+      case CreditRule::kNone:
+        break;
+      case CreditRule::kLogit:
+        for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+          V::load(logit_grads + e).store_first(credit + e, lanes);
+        });
+        break;
+      case CreditRule::kPaper:
+        for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+          (V::load(logit_grads + e) * V::load(scores + e)).store_first(credit + e, lanes);
+        });
+        break;
+      case CreditRule::kLeaveOneOut:
+        leave_one_out(scores, top, weights, u, ubar, degree, credit);
+        break;
+    }
+    if (dropout) multiply_by(weights, factors, degree);
+    EdgeGradient<Acc>* out = params.edge_gradients + begin;
+    for (int64_t e = 0; e < degree; ++e) out[e] = {weights[e], logit_grads[e]};
+  });
+}
+
+template <typename T>
+void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_begin, int64_t column_end) {
+  using Acc = Accumulator<T>;
+  const CscView& edges = params.edges;
+  const Scratch<Acc> scratch(2, largest_degree(edges.column_offsets, column_begin, column_end));
+  Acc *const weights = scratch.buffer(0), *const logit_grads = scratch.buffer(1);
+  for_rows(edges.heads, edges.keys, column_begin, column_end, [&](int64_t column, const RowPlace& place) {
+    const int64_t begin = edges.column_offsets[column], degree = edges.column_offsets[column + 1] - begin;
+    const int32_t* rows = edges.row_indices + begin;
+    for (int64_t e = 0; e < degree; ++e) {
+      const EdgeGradient<Acc> gradient = params.edge_gradients[edges.edge_ids[begin + e]];
+      weights[e] = gradient.weight;
+      logit_grads[e] = gradient.logit_grad;
+    }
+    const Gathered<T> queries{params.query.head(place.batch, place.head), params.query.row_stride,
+                              params.head_dim, rows, degree};
+    const Gathered<T> grads{params.grad_output.head(place.batch, place.head), params.grad_output.row_stride,
+                            params.value_dim, rows, degree};
+    weighted_sum<T>(logit_grads, queries,
+                    {params.grad_key + column * params.head_dim, static_cast<Acc>(params.scale)});
+    weighted_sum<T>(weights, grads, {params.grad_value + column * params.value_dim});
+  });
+}
+
+template <typename T>
+void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t row_end) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  const CsrView& edges = params.probes;
+  const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
+  Acc *const scores = scratch.buffer(0), *const u = scratch.buffer(1);
+  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
+    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
+    if (degree == 0) return;
+    const int32_t* columns = edges.col_indices + begin;
+    const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
+    const T* grad = params.grad_output + row * params.value_dim;
+    const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
+    dots(query,
+         {params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns, degree},
+         static_cast<Acc>(params.scale), scores);
+    dots(grad,
+         {params.value.head(place.batch, place.head), params.value.row_stride, params.value_dim, columns,
+          degree},
+         Acc{1}, u);
+    // b / (1 + b) with b = exp(s - lse); 1 when the row is empty (lse = -inf).
+    const V lse = V::broadcast(params.lse[row]), mean = V::broadcast(ubar), one = V::broadcast(1);
+    for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+      const V share = one / (one + exp(lse - V::load(scores + e)));
+      (share * (V::load(u + e) - mean)).store_first(params.credit + begin + e, lanes);
+    });
+  });
+}
+
+}  // namespace
+
+template <typename T>
+AttentionKernels<T> attention_kernels() {
+  return {forward<T>, backward_rows<T>, backward_columns<T>, probe_credit<T>};
+}
+template AttentionKernels<float> attention_kernels<float>();
+template AttentionKernels<Bf16> attention_kernels<Bf16>();
+#if defined(EDGEWISE_PORTABLE_LEVEL)
+template AttentionKernels<double> attention_kernels<double>();
+#endif
+
+}  // namespace edgewise::kernels::cpu::EDGEWISE_LEVEL
