@@ -11,41 +11,49 @@
 
 namespace edgewise::app {
 
-Timing measure(const std::function<void()>& body, double seconds, int least) {
+std::vector<Timing> measure_together(const std::vector<Body>& bodies, double seconds, int least) {
   using Clock = std::chrono::steady_clock;
   const auto elapsed = [](Clock::time_point since) {
     return std::chrono::duration<double>(Clock::now() - since).count();
   };
-  body();
-  std::vector<double> times;
+  for (const Body& body : bodies) body();
+  std::vector<std::vector<double>> times(bodies.size());
   const auto start = Clock::now();
-  while (static_cast<int>(times.size()) < least || elapsed(start) < seconds) {
-    const auto begin = Clock::now();
-    body();
-    times.push_back(elapsed(begin) * 1e3);
+  while (static_cast<int>(times[0].size()) < least ||
+         elapsed(start) < seconds * static_cast<double>(bodies.size())) {
+    for (size_t n = 0; n < bodies.size(); ++n) {
+      const auto begin = Clock::now();
+      bodies[n]();
+      times[n].push_back(elapsed(begin) * 1e3);
+    }
   }
-  std::sort(times.begin(), times.end());
-  const auto quantile = [&](double q) {
-    return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))];
-  };
-  return {quantile(0.5), (quantile(0.75) - quantile(0.25)) / quantile(0.5)};
+  std::vector<Timing> result;
+  for (std::vector<double>& each : times) {
+    std::sort(each.begin(), each.end());
+    const auto quantile = [&](double q) {
+      return each[static_cast<size_t>(q * static_cast<double>(each.size() - 1))];
+    };
+    result.push_back({quantile(0.5), (quantile(0.75) - quantile(0.25)) / quantile(0.5), each.front()});
+  }
+  return result;
 }
 
-Timing measure_dense(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward,
-                     double seconds) {
-  if (!backward) {
-    const at::NoGradGuard guard;
-    return measure([&] { at::scaled_dot_product_attention(query, key, value); }, seconds);
-  }
-  const at::Tensor q = query.detach().requires_grad_(), k = key.detach().requires_grad_(),
-                   v = value.detach().requires_grad_();
-  const at::Tensor grad = at::ones_like(query);
-  return measure(
-      [&] {
-        for (const at::Tensor& x : {q, k, v}) x.mutable_grad() = at::Tensor();
-        at::scaled_dot_product_attention(q, k, v).backward(grad);
-      },
-      seconds);
+Timing measure(const Body& body, double seconds, int least) {
+  return measure_together({body}, seconds, least)[0];
+}
+
+Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward) {
+  const at::Tensor q = query.detach(), k = key.detach(), v = value.detach();
+  if (!backward)
+    return [=] {
+      const at::NoGradGuard guard;
+      at::scaled_dot_product_attention(q, k, v);
+    };
+  for (const at::Tensor& x : {q, k, v}) x.requires_grad_();
+  return [=, grad = at::ones_like(query)] {
+    for (const at::Tensor& x : {q, k, v}) x.mutable_grad() = at::Tensor();
+    at::scaled_dot_product_attention(q, k, v).backward(grad);
+  };
 }
 
 void add_bench(CLI::App& app, Action& action) {

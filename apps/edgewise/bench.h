@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <vector>
 
 #include "command.h"
 
@@ -13,15 +14,19 @@ namespace edgewise::app {
 
 struct Timing {
   double median_ms = 0;
-  double spread = 0;  // (third quartile - first quartile) / median
+  double spread = 0;   // (third quartile - first quartile) / median
+  double best_ms = 0;  // the least disturbed repeat
 };
 
-// Runs once to warm up, then until `seconds` have passed and at least `least` times.
-Timing measure(const std::function<void()>& body, double seconds, int least = 5);
+using Body = std::function<void()>;
+
+// Runs each body once to warm up, then all of them in turn until `seconds` have passed per body and at least
+// `least` times: what disturbs the machine disturbs every side of a comparison.
+std::vector<Timing> measure_together(const std::vector<Body>& bodies, double seconds, int least = 5);
+Timing measure(const Body& body, double seconds, int least = 5);
 
 // Dense scaled_dot_product_attention, forward, or forward and backward.
-Timing measure_dense(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward,
-                     double seconds);
+Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward);
 
 void add_bench_attention(CLI::App& bench, Action& action);
 void add_bench_sample(CLI::App& bench, Action& action);

@@ -85,8 +85,7 @@ int measure_one(const Arguments& a) {
           a.seconds)
           .median_ms -
       result.forward_ms;
-  if (n <= a.dense_up_to)
-    result.dense_ms = measure_dense(q.detach(), k.detach(), v.detach(), true, a.seconds).median_ms;
+  if (n <= a.dense_up_to) result.dense_ms = measure(dense_attention(q, k, v, true), a.seconds).median_ms;
   std::cout << result.edges << " " << result.sample_ms << " " << result.forward_ms << " "
             << result.backward_ms << " " << result.dense_ms << " " << result.peak_bytes << "\n";
   return 0;

@@ -1,5 +1,6 @@
 // edgewise doctor: what was found on this machine, and which implementation will run.
 #include <edgewise/io/environment.h>
+#include <edgewise/ops/cpu_level.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
@@ -43,13 +44,14 @@ int run(bool json) {
   table.add({"torch", environment.torch_version});
   table.add({"compiler", environment.compiler});
   table.add({"CPU", environment.cpu_model});
-  table.add({"CPU level", environment.cpu_level + " (detected; the kernels of this version are plain C++)"});
+  table.add(
+      {"CPU level", cpu_level() + " (detected " + environment.cpu_level + "; EDGEWISE_CPU_LEVEL chooses)"});
   table.add({"threads", std::to_string(environment.threads)});
   std::string devices;
   for (const std::string& device : environment.cuda_devices)
     devices += (devices.empty() ? "" : ", ") + device;
   table.add({"CUDA", environment.cuda_available ? devices : "not available"});
-  table.add({"edge_attention on CPU", "kernel: fp32, fp64, bf16"});
+  table.add({"edge_attention on CPU", "kernel: fp32 and bf16 on the CPU level, fp64 portable"});
   table.add({"edge_attention on CUDA",
              "reference in plain ATen: dense matrices above 1/64 density, else an edge list"});
   table.add({"sampler on CPU", "direct or fastrg, by predicted cost per item and head"});

@@ -53,12 +53,14 @@ struct AttentionForwardParams {
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
 
-// What the row pass leaves behind for the column pass. Side by side, because a column visits its edges in
-// another order than they lie in: one cache line per edge instead of two.
+// What the row pass leaves behind for the column pass, which forms the weights anew: a_ij = share exp(s_ij -
+// top). 16 bytes a row stay in the cache where two numbers an edge would not.
 template <typename Acc>
-struct EdgeGradient {
-  Acc weight;      // attention weight after dropout: multiplies dL/do_i in dv_j
-  Acc logit_grad;  // dL/ds_ij = a (u - ubar): multiplies q_i in dk_j
+struct RowSoftmax {
+  Acc top;    // the largest score of the row
+  Acc share;  // 1 / sum of exp(s - top)
+  Acc ubar;   // dL/do_i . o_i
+  Acc unused;
 };
 
 // Row pass of the backward.
@@ -70,10 +72,10 @@ struct AttentionBackwardParams {
   double scale = 1;
   DropoutParams dropout;
   HeadView<T> query, key, value;
-  const T* grad_output = nullptr;                          // [B*H*L, Dv]
-  const T* output = nullptr;                               // [B*H*L, Dv]
-  EdgeGradient<Accumulator<T>>* edge_gradients = nullptr;  // [E]
-  T* grad_query = nullptr;                                 // [B*H*L, D]
+  const T* grad_output = nullptr;                 // [B*H*L, Dv]
+  const T* output = nullptr;                      // [B*H*L, Dv]
+  RowSoftmax<Accumulator<T>>* softmax = nullptr;  // [B*H*L]; rows with no edge stay as they are
+  T* grad_query = nullptr;                        // [B*H*L, D]
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
 };
@@ -81,10 +83,10 @@ struct AttentionBackwardParams {
 // The same edges by key: column c = (b*H + h)*S + j.
 struct CscView {
   int64_t heads = 0;
+  int64_t queries = 0;                      // L
   int64_t keys = 0;                         // S
   const int64_t* column_offsets = nullptr;  // [B*H*S + 1]
   const int32_t* row_indices = nullptr;     // [E] query within the head
-  const int64_t* edge_ids = nullptr;        // [E] position in CSR order
 };
 
 // Column pass of the backward: dk_j = scale sum_i dL/ds_ij q_i and dv_j = sum_i a_ij dL/do_i.
@@ -94,11 +96,14 @@ struct AttentionColumnsParams {
   int64_t head_dim = 0;
   int64_t value_dim = 0;
   double scale = 1;
-  HeadView<T> query;                                             // [B, H, L, D]
-  HeadView<T> grad_output;                                       // [B, H, L, Dv]
-  const EdgeGradient<Accumulator<T>>* edge_gradients = nullptr;  // [E] in CSR order
-  T* grad_key = nullptr;                                         // [B*H*S, D]
-  T* grad_value = nullptr;                                       // [B*H*S, Dv]
+  DropoutParams dropout;
+  HeadView<T> query;                                    // [B, H, L, D]
+  HeadView<T> key;                                      // [B, H, S, D]
+  HeadView<T> value;                                    // [B, H, S, Dv]
+  HeadView<T> grad_output;                              // [B, H, L, Dv]
+  const RowSoftmax<Accumulator<T>>* softmax = nullptr;  // [B*H*L]
+  T* grad_key = nullptr;                                // [B*H*S, D]
+  T* grad_value = nullptr;                              // [B*H*S, Dv]
 };
 
 // What adding each absent edge would do: credit = sigmoid(s - lse) (u - ubar).

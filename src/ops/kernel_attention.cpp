@@ -17,7 +17,7 @@ namespace edgewise::ops {
 namespace {
 
 using kernels::Accumulator;
-using kernels::EdgeGradient;
+using kernels::RowSoftmax;
 
 // What a row costs beside its edges, in edges; and the least work worth a task.
 constexpr int64_t kRowCost = 4, kTaskCost = 4096;
@@ -159,7 +159,9 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   result.query = at::empty({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
   result.key = at::empty({shape.batch, shape.heads, shape.keys, in.query.size(3)}, in.query.options());
   result.value = at::empty({shape.batch, shape.heads, shape.keys, in.value.size(3)}, in.query.options());
-  const at::Tensor gradients = per_edge(2 * in.edges.edge_count());
+  // [B*H*L] RowSoftmax
+  const at::Tensor softmax = at::empty({shape.rows(), sizeof(RowSoftmax<float>) / sizeof(float)},
+                                       in.query.options().dtype(in.accumulator()));
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -170,8 +172,8 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
 
-    params.edge_gradients =
-        reinterpret_cast<EdgeGradient<Accumulator<T>>*>(gradients.mutable_data_ptr<Accumulator<T>>());
+    params.softmax =
+        reinterpret_cast<RowSoftmax<Accumulator<T>>*>(softmax.mutable_data_ptr<Accumulator<T>>());
     params.grad_query = data_of<T>(result.query);
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
@@ -181,12 +183,10 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
 
     kernels::AttentionColumnsParams<T> columns;
     columns.edges = csc_view(in.edges);
-    columns.head_dim = params.head_dim;
-    columns.value_dim = params.value_dim;
-    columns.scale = params.scale;
-    columns.query = params.query;
+    set_common<T>(columns, in);
+    columns.dropout = params.dropout;
     columns.grad_output = head_view<T>(grad);
-    columns.edge_gradients = params.edge_gradients;
+    columns.softmax = params.softmax;
     columns.grad_key = data_of<T>(result.key);
     columns.grad_value = data_of<T>(result.value);
     for_rows(columns.edges.column_offsets, shape.columns(),

@@ -68,8 +68,8 @@ inline kernels::CsrView csr_view(const EdgeSet& edges) {
 inline kernels::CscView csc_view(const EdgeSet& edges) {
   const EdgeShape& shape = edges.shape();
   const TransposedEdges& transposed = edges.transposed();
-  return {shape.heads, shape.keys, transposed.column_offsets.const_data_ptr<int64_t>(),
-          transposed.row_indices.const_data_ptr<int32_t>(), transposed.edge_ids.const_data_ptr<int64_t>()};
+  return {shape.heads, shape.queries, shape.keys, transposed.column_offsets.const_data_ptr<int64_t>(),
+          transposed.row_indices.const_data_ptr<int32_t>()};
 }
 
 }  // namespace edgewise::ops

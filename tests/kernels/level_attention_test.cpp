@@ -66,7 +66,7 @@ struct Problem {
 
   int64_t edges() const { return static_cast<int64_t>(columns.size()); }
   CsrView csr() const { return {1, queries, keys, row_offsets.data(), columns.data()}; }
-  CscView csc() const { return {1, keys, column_offsets.data(), rows.data(), edge_ids.data()}; }
+  CscView csc() const { return {1, queries, keys, column_offsets.data(), rows.data()}; }
   HeadView<T> view(const std::vector<T>& x, int64_t width) const {
     return {x.data(), static_cast<int64_t>(x.size()), static_cast<int64_t>(x.size()), width};
   }
@@ -89,7 +89,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
       dk(size_t(p.keys * p.head_dim)), dv(size_t(p.keys * p.value_dim));
   std::vector<Acc> lse(static_cast<size_t>(p.queries)), credit(static_cast<size_t>(p.edges())),
       probe_credit(credit.size());
-  std::vector<EdgeGradient<Acc>> gradients(credit.size());
+  std::vector<RowSoftmax<Acc>> softmax(static_cast<size_t>(p.queries));
 
   AttentionForwardParams<T> forward;
   forward.edges = p.csr();
@@ -105,7 +105,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
   rows.head_dim = p.head_dim, rows.value_dim = p.value_dim, rows.scale = p.scale;
   rows.query = forward.query, rows.key = forward.key, rows.value = forward.value;
   rows.grad_output = p.grad.data(), rows.output = output.data();
-  rows.edge_gradients = gradients.data(), rows.grad_query = dq.data();
+  rows.softmax = softmax.data(), rows.grad_query = dq.data();
   rows.rule = rule, rows.credit = credit.data();
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
@@ -113,7 +113,8 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
   columns.edges = p.csc();
   columns.head_dim = p.head_dim, columns.value_dim = p.value_dim, columns.scale = p.scale;
   columns.query = forward.query, columns.grad_output = p.view(p.grad, p.value_dim);
-  columns.edge_gradients = gradients.data();
+  columns.softmax = softmax.data(), columns.dropout = forward.dropout;
+  columns.key = forward.key, columns.value = forward.value;
   columns.grad_key = dk.data(), columns.grad_value = dv.data();
   in_pieces(p.keys, [&](int64_t begin, int64_t end) { kernels.backward_columns(columns, begin, end); });
 
@@ -261,6 +262,16 @@ TEST_P(Levels, AnyWidth) {
     Problem<Bf16> half({5, 0, 16, 33, 1}, 40, width, width, 4);
     half.scale = 0.1;
     expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16 * 2);
+  }
+}
+
+TEST_P(Levels, LongColumnsAreSummedInSegments) {
+  for (const int64_t width : {17, 64}) {
+    const Problem<float> p(std::vector<int64_t>(600, 2), 3, width, width, 12);  // 400 edges a column
+    expect_close(run(p, CreditRule::kLogit), oracle(p, CreditRule::kLogit), kFp32 * 3);
+    Problem<Bf16> half(std::vector<int64_t>(600, 2), 3, width, width, 13);
+    half.dropout = 0.3;
+    expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16);
   }
 }
 

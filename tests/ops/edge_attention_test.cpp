@@ -235,6 +235,32 @@ TEST_P(EdgeAttention, DropoutIsTheSameOnEveryBackEnd) {
             0);
 }
 
+TEST_P(EdgeAttention, SameBitsForAnyNumberOfThreads) {
+  if (GetParam().backend != Backend::kKernel) GTEST_SKIP() << "matmul's own sums may differ";
+  // Rows from no edge to all of them, so that the work divides unevenly.
+  const EdgeShape s{2, 2, 150, 150};
+  const at::Tensor share = torch::arange(150, at::kDouble).view({1, 1, 150, 1}) / 149;
+  const EdgeSet edges = EdgeSet::from_mask(kit::rand({2, 2, 150, 150}, 4, at::kDouble) < share);
+  const at::Tensor weight = kit::randn({2, 2, 150, 8}, 5, GetParam().dtype);
+  EdgeAttentionOptions o = options();
+  o.dropout_p = 0.1;
+  const int before = at::get_num_threads();
+  std::vector<std::vector<at::Tensor>> results;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    const at::Tensor q = input({s.batch, s.heads, 150, 8}, 1), k = input({s.batch, s.heads, 150, 8}, 2),
+                     v = input({s.batch, s.heads, 150, 8}, 3);
+    const at::Tensor output = edge_attention(q, k, v, edges, o);
+    (output * weight).sum().backward();
+    results.push_back({output.detach(), q.grad(), k.grad(), v.grad()});
+  }
+  at::set_num_threads(before);
+  for (size_t n = 0; n < results[0].size(); ++n) {
+    EXPECT_TRUE(at::equal(results[0][n], results[1][n])) << n;
+    EXPECT_TRUE(at::equal(results[0][n], results[2][n])) << n;
+  }
+}
+
 TEST_P(EdgeAttention, RefusesWhatDoesNotFit) {
   const at::Tensor q = input({1, 2, 4, 8}, 1), k = input({1, 2, 5, 8}, 2), v = input({1, 2, 5, 8}, 3);
   const EdgeSet edges = EdgeSet::full({1, 2, 4, 5});

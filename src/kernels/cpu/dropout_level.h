@@ -33,8 +33,8 @@ struct Words64 {
 };
 
 // Philox4x32-10 of kLanes counters {row, block, 0, 0}; words[w] is output word w.
-EDGEWISE_INLINE void philox_blocks(uint64_t key, uint32_t row, Words64 blocks, Words64 (&words)[4]) {
-  Words64 c0{Words64::Register{} + row}, c1 = blocks, c2{Words64::Register{}}, c3{Words64::Register{}};
+EDGEWISE_INLINE void philox_blocks(uint64_t key, Words64 rows, Words64 blocks, Words64 (&words)[4]) {
+  Words64 c0 = rows, c1 = blocks, c2{Words64::Register{}}, c3{Words64::Register{}};
   uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const Words64 product0 = Words64::multiply(c0, 0xD2511F53u),
@@ -49,26 +49,46 @@ EDGEWISE_INLINE void philox_blocks(uint64_t key, uint32_t row, Words64 blocks, W
   words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-// factors[n] of the edges (row, columns[n]).
-template <typename Acc>
-void dropout_factors(const DropoutParams& params, int64_t head_index, int64_t row, const int32_t* columns,
-                     int64_t count, Acc* factors) {
+// factors[e] of the pairs (row_of(e), column_of(e)).
+template <typename Acc, typename RowOf, typename ColumnOf>
+EDGEWISE_INLINE void dropout_factors(const DropoutParams& params, int64_t head_index, const RowOf& row_of,
+                                     const ColumnOf& column_of, int64_t count, Acc* factors) {
   const uint64_t key = params.head_keys[head_index];
   const uint64_t least = static_cast<uint64_t>(std::ceil(params.p * 4294967296.0));  // kept from here on
   const Acc kept = static_cast<Acc>(params.p < 1 ? 1 / (1 - params.p) : 0);
   for (int64_t e = 0; e < count; e += Words64::kLanes) {
     const int lanes = count - e < Words64::kLanes ? static_cast<int>(count - e) : Words64::kLanes;
-    Words64 blocks{Words64::Register{}};
-    for (int lane = 0; lane < lanes; ++lane) blocks.v[lane] = static_cast<uint64_t>(columns[e + lane]) / 4;
+    Words64 rows{Words64::Register{}}, blocks{Words64::Register{}};
+    for (int lane = 0; lane < lanes; ++lane) {
+      rows.v[lane] = static_cast<uint64_t>(row_of(e + lane));
+      blocks.v[lane] = static_cast<uint64_t>(column_of(e + lane)) / 4;
+    }
     Words64 words[4];
-    philox_blocks(key, static_cast<uint32_t>(row), blocks, words);
+    philox_blocks(key, rows, blocks, words);
     uint64_t stored[4][Words64::kLanes];
     __builtin_memcpy(stored, words, sizeof(stored));
     for (int lane = 0; lane < lanes; ++lane) {
-      const uint64_t word = stored[columns[e + lane] % 4][lane] & 0xFFFFFFFFu;
+      const uint64_t word = stored[column_of(e + lane) % 4][lane] & 0xFFFFFFFFu;
       factors[e + lane] = word >= least ? kept : Acc{0};
     }
   }
+}
+
+// Of a row's edges.
+template <typename Acc>
+void dropout_of_row(const DropoutParams& params, int64_t head_index, int64_t row, const int32_t* columns,
+                    int64_t count, Acc* factors) {
+  dropout_factors(
+      params, head_index, [&](int64_t) EDGEWISE_INLINE_LAMBDA { return row; },
+      [&](int64_t e) EDGEWISE_INLINE_LAMBDA { return columns[e]; }, count, factors);
+}
+// Of a column's edges.
+template <typename Acc>
+void dropout_of_column(const DropoutParams& params, int64_t head_index, const int32_t* rows, int64_t column,
+                       int64_t count, Acc* factors) {
+  dropout_factors(
+      params, head_index, [&](int64_t e) EDGEWISE_INLINE_LAMBDA { return rows[e]; },
+      [&](int64_t) EDGEWISE_INLINE_LAMBDA { return column; }, count, factors);
 }
 
 }  // namespace edgewise::kernels::cpu::EDGEWISE_LEVEL

@@ -88,7 +88,7 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
     const Acc top = largest_of(scores, degree);
     const Acc total = exponentials(scores, top, degree, scores);
     if (params.dropout.p > 0) {
-      dropout_factors(params.dropout, place.head_index, place.query, columns, degree, factors);
+      dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
       multiply_by(scores, factors, degree);
     }
     weighted_sum<T>(scores, values, {output, 1 / total});
@@ -96,29 +96,32 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
   });
 }
 
-// Exact effect of removing each edge, a / (1 - a) (u - ubar), without cancellation: the mean of u over the
-// *other* edges is formed directly, also when one edge holds nearly all the weight. An only edge leaves
+// Exact effect of removing each edge, a / (1 - a) (u - ubar). Where one edge holds most of the weight that
+// form cancels for it, and the mean of u over the *other* edges is formed directly. An only edge leaves
 // output 0: credit u. Overwrites `scores`.
 template <typename Acc>
-EDGEWISE_INLINE void leave_one_out(Acc* scores, Acc top_score, const Acc* weights, const Acc* u, Acc ubar,
-                                   int64_t degree, Acc* credit) {
+EDGEWISE_INLINE void leave_one_out(Acc* scores, const RowSoftmax<Acc>& softmax, const Acc* weights,
+                                   const Acc* u, int64_t degree, Acc* credit) {
   using V = Vec<Acc>;
   if (degree == 1) {
     credit[0] = u[0];
     return;
   }
+  const V mean = V::broadcast(softmax.ubar), one = V::broadcast(1);
+  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weight = V::load(weights + e);
+    (weight / (one - weight) * (V::load(u + e) - mean)).store_first(credit + e, lanes);
+  });
+  if (softmax.share <= Acc{0.5}) return;  // the largest weight is 1 * share
   int64_t top = 0;
-  while (top + 1 < degree && scores[top] != top_score) ++top;
+  while (top + 1 < degree && scores[top] != softmax.top) ++top;
   scores[top] = -std::numeric_limits<Acc>::infinity();
-  const V runner_up = V::broadcast(largest_of(scores, degree)), mean = V::broadcast(ubar),
-          one = V::broadcast(1);
+  const V runner_up = V::broadcast(largest_of(scores, degree));
   V others = V::zero(), others_u = V::zero();
   for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    const V here = V::load(u + e), weight = V::load(weights + e);
     const V share = keep_first(exp(V::load(scores + e) - runner_up), lanes, V::zero());
     others = others + share;
-    others_u = others_u + share * keep_first(here, lanes, V::zero());
-    (weight / (one - weight) * (here - mean)).store_first(credit + e, lanes);
+    others_u = others_u + share * keep_first(V::load(u + e), lanes, V::zero());
   });
   credit[top] = weights[top] * (u[top] - sum(others_u) / sum(others));
 }
@@ -152,13 +155,15 @@ void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, 
     // maximum.
     dots(query, keys, static_cast<Acc>(params.scale), scores);
     const Acc top = largest_of(scores, degree);
-    const V share = V::broadcast(1 / exponentials(scores, top, degree, weights));
+    const Acc total = exponentials(scores, top, degree, weights);
+    const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
+    params.softmax[row] = softmax;
     dots(grad, values, Acc{1}, u);
     if (dropout) {
-      dropout_factors(params.dropout, place.head_index, place.query, columns, degree, factors);
+      dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
       multiply_by(u, factors, degree);
     }
-    const V mean = V::broadcast(ubar);
+    const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
     for_vectors<Acc>(degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
       const V weight = V::load(weights + e) * share;
       weight.store(weights + e);
@@ -181,36 +186,74 @@ void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, 
         });
         break;
       case CreditRule::kLeaveOneOut:
-        leave_one_out(scores, top, weights, u, ubar, degree, credit);
+        leave_one_out(scores, softmax, weights, u, degree, credit);
         break;
     }
-    if (dropout) multiply_by(weights, factors, degree);
-    EdgeGradient<Acc>* out = params.edge_gradients + begin;
-    for (int64_t e = 0; e < degree; ++e) out[e] = {weights[e], logit_grads[e]};
   });
+}
+
+// Entries per segment of a column: their rows of q and g, read by the dot products, are still in the L1 cache
+// when they are summed.
+template <typename T>
+int64_t segment_length(int64_t row_width) {
+  constexpr int64_t kBytes = 24 * 1024;
+  const int64_t entries = kBytes / (row_width * static_cast<int64_t>(sizeof(T)) + 1) / 16 * 16;
+  return entries < 16 ? 16 : entries > 256 ? 256 : entries;
 }
 
 template <typename T>
 void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_begin, int64_t column_end) {
   using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
   const CscView& edges = params.edges;
-  const Scratch<Acc> scratch(2, largest_degree(edges.column_offsets, column_begin, column_end));
-  Acc *const weights = scratch.buffer(0), *const logit_grads = scratch.buffer(1);
+  const int64_t segment = segment_length<T>(params.head_dim + params.value_dim);
+  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
+  const Scratch<Acc> scratch(8, segment > widest ? segment : widest);
+  Acc *const weights = scratch.buffer(0), *const logit_grads = scratch.buffer(1),
+             *const tops = scratch.buffer(2), *const shares = scratch.buffer(3),
+             *const ubars = scratch.buffer(4), *const factors = scratch.buffer(5),
+             *const key_partial = scratch.buffer(6), *const value_partial = scratch.buffer(7);
   for_rows(edges.heads, edges.keys, column_begin, column_end, [&](int64_t column, const RowPlace& place) {
-    const int64_t begin = edges.column_offsets[column], degree = edges.column_offsets[column + 1] - begin;
-    const int32_t* rows = edges.row_indices + begin;
-    for (int64_t e = 0; e < degree; ++e) {
-      const EdgeGradient<Acc> gradient = params.edge_gradients[edges.edge_ids[begin + e]];
-      weights[e] = gradient.weight;
-      logit_grads[e] = gradient.logit_grad;
-    }
-    const Gathered<T> queries{params.query.head(place.batch, place.head), params.query.row_stride,
-                              params.head_dim, rows, degree};
-    const Gathered<T> grads{params.grad_output.head(place.batch, place.head), params.grad_output.row_stride,
-                            params.value_dim, rows, degree};
-    weighted_sum<T>(logit_grads, queries,
-                    {params.grad_key + column * params.head_dim, static_cast<Acc>(params.scale)});
-    weighted_sum<T>(weights, grads, {params.grad_value + column * params.value_dim});
+    const int64_t end = edges.column_offsets[column + 1], key_index = place.query;
+    const T* key = params.key.head(place.batch, place.head) + key_index * params.key.row_stride;
+    const T* value = params.value.head(place.batch, place.head) + key_index * params.value.row_stride;
+    const RowSoftmax<Acc>* softmax = params.softmax + place.head_index * edges.queries;
+    Gathered<T> queries{params.query.head(place.batch, place.head), params.query.row_stride, params.head_dim,
+                        nullptr, 0};
+    Gathered<T> grads{params.grad_output.head(place.batch, place.head), params.grad_output.row_stride,
+                      params.value_dim, nullptr, 0};
+    SumTarget<T> key_target{params.grad_key + column * params.head_dim, static_cast<Acc>(params.scale)};
+    SumTarget<T> value_target{params.grad_value + column * params.value_dim};
+    key_target.partial = key_partial;
+    value_target.partial = value_partial;
+    int64_t begin = edges.column_offsets[column];
+    do {  // once also for a column with no edge: its gradients are 0
+      const int64_t count = end - begin < segment ? end - begin : segment;
+      queries.indices = grads.indices = edges.row_indices + begin;
+      queries.count = grads.count = count;
+      for (int64_t e = 0; e < count; ++e) {
+        const RowSoftmax<Acc>& row = softmax[queries.indices[e]];
+        tops[e] = row.top, shares[e] = row.share, ubars[e] = row.ubar;
+      }
+      // The same products in the same order as in the row pass: the same weights, bit for bit.
+      dots(key, queries, static_cast<Acc>(params.scale), weights);
+      dots(value, grads, Acc{1}, logit_grads);
+      if (params.dropout.p > 0) {
+        dropout_of_column(params.dropout, place.head_index, queries.indices, key_index, count, factors);
+        multiply_by(logit_grads, factors, count);
+      }
+      for_vectors<Acc>(count, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+        const V weight = exp(V::load(weights + e) - V::load(tops + e)) * V::load(shares + e);
+        weight.store(weights + e);
+        (weight * (V::load(logit_grads + e) - V::load(ubars + e))).store(logit_grads + e);
+      });
+      if (params.dropout.p > 0) multiply_by(weights, factors, count);
+      begin += count;
+      key_target.last = value_target.last = begin == end;
+      weighted_sum<T>(logit_grads, queries, key_target);
+      weighted_sum<T>(weights, grads, value_target);
+      key_target.first = value_target.first = false;
+    } while (begin < end);
   });
 }
 

@@ -118,12 +118,15 @@ void dots(const T* left, const Gathered<T>& rows, Accumulator<T> factor, Accumul
   }
 }
 
-// What becomes of a weighted sum.
+// What becomes of a weighted sum: out = factor * (sum + what was summed before). A sum may come in segments;
+// all but the last leave `partial` behind, whole vectors in the order of load_row.
 template <typename T>
 struct SumTarget {
   T* out;
   Accumulator<T> factor = 1;
-  bool accumulate = false;
+  bool accumulate = false;            // add to what is in `out`
+  Accumulator<T>* partial = nullptr;  // [width rounded up to W], for sums in segments
+  bool first = true, last = true;     // segment
 };
 
 // Elements d .. d + N*W of the sum, in registers; several edges in flight so that additions do not wait for
@@ -138,6 +141,9 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
   for (int u = 0; u < kEdges; ++u)
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) total[u][n] = V::zero();
+  if (!target.first)
+#pragma GCC unroll 16
+    for (int n = 0; n < N; ++n) total[0][n] = V::load(target.partial + d + n * V::kWidth);
   int64_t e = 0;
   const T* base = rows.base + d;
   for (; e + kEdges <= rows.count; e += kEdges) {
@@ -165,8 +171,10 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
     V sum = total[0][n];
 #pragma GCC unroll 16
     for (int u = 1; u < kEdges; ++u) sum = sum + total[u][n];
+    if (!target.last) sum.store(target.partial + d + n * V::kWidth);
     result[n] = target.accumulate ? fma(factor, sum, before[n]) : factor * sum;
   }
+  if (!target.last) return;
   store_row(target.out + d, result);
 }
 
@@ -176,15 +184,16 @@ EDGEWISE_INLINE void weighted_sum_rest(const Accumulator<T>* coefficients, const
                                        const SumTarget<T>& target) {
   using V = Vec<Accumulator<T>>;
   const int rest = static_cast<int>(rows.width - d);
-  V total = V::zero();
+  V total = target.first ? V::zero() : V::load(target.partial + d);
   for (int64_t e = 0; e < rows.count; ++e)
     total = fma(V::broadcast(coefficients[e]), V::load_first(rows.row(rows.indices[e]) + d, rest), total);
+  if (!target.last) return total.store(target.partial + d);
   const V factor = V::broadcast(target.factor);
   const V before = target.accumulate ? V::load_first(target.out + d, rest) : V::zero();
   fma(factor, total, before).store_first(target.out + d, rest);
 }
 
-// out = factor * sum over e of coefficients[e] * row e (plus what is there, when accumulating).
+// The sum over e of coefficients[e] * row e.
 template <typename T>
 void weighted_sum(const Accumulator<T>* coefficients, const Gathered<T>& rows, const SumTarget<T>& target) {
   constexpr int kWidth = Vec<Accumulator<T>>::kWidth;
