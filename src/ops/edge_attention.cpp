@@ -8,7 +8,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "ops/attention_impl.h"
 #include "ops/streams.h"
@@ -36,6 +38,28 @@ struct Call : torch::CustomClassHolder {
   Backend backend = Backend::kAuto;
   at::Tensor lse;
 };
+
+// values[e] / rates[item of edge e].
+at::Tensor divided_by_rates(const at::Tensor& values, const EdgeSet& edges,
+                            const std::vector<double>& rates) {
+  if (std::adjacent_find(rates.begin(), rates.end(), std::not_equal_to<>()) == rates.end())
+    return values / (rates.empty() ? 1.0 : rates[0]);
+  const EdgeShape& shape = edges.shape();
+  const int64_t item_rows = shape.heads * shape.queries;
+  if (!values.is_cpu()) {
+    const at::Tensor items = edges.edge_rows().div(std::max<int64_t>(item_rows, 1), "floor");
+    return values /
+           at::tensor(rates, at::kDouble).to(values.device(), values.scalar_type()).index_select(0, items);
+  }
+  // The edges of an item lie together: no index per edge needed.
+  at::Tensor result = at::empty_like(values);
+  const int64_t* offsets = edges.row_offsets().const_data_ptr<int64_t>();
+  for (int64_t item = 0; item < shape.batch; ++item) {
+    const int64_t begin = offsets[item * item_rows], count = offsets[(item + 1) * item_rows] - begin;
+    result.narrow(0, begin, count).copy_(values.narrow(0, begin, count) / rates[static_cast<size_t>(item)]);
+  }
+  return result;
+}
 
 // The gradients of the memberships from the gradients of attention and of the sampled density.
 std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const AttentionBackward& backward,
@@ -73,10 +97,7 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   }
   if (credit.discarded && penalised) add(*credit.discarded, clipped(density_part(*credit.discarded)));
   if (backward.probe_credit.defined()) {
-    const at::Tensor items =
-        credit.probes->edge_rows().div(std::max<int64_t>(shape.heads * shape.queries, 1), "floor");
-    const at::Tensor rates = at::tensor(credit.probe_rates, at::kDouble).to(items.device(), value_type);
-    at::Tensor probe_values = backward.probe_credit / rates.index_select(0, items);
+    at::Tensor probe_values = divided_by_rates(backward.probe_credit, *credit.probes, credit.probe_rates);
     if (slope) probe_values = probe_values * law_slope(credit, *credit.probes).to(value_type);
     add(*credit.probes, probe_values);
   }
