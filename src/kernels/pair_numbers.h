@@ -12,16 +12,17 @@
 
 namespace edgewise::kernels {
 
-// Philox4x32 with seven rounds (the fewest that pass BigCrush, Salmon et al., SC'11).
+// Philox4x32. Seven rounds are the fewest that pass BigCrush (Salmon et al., SC'11).
 struct PairWords {
   uint32_t word[4];
 };
-EDGEWISE_BOTH PairWords philox7(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
+template <int kRounds>
+EDGEWISE_BOTH PairWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
   uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
-  for (int round = 0; round < 7; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * c0, product1 = uint64_t{0xCD9E8D57u} * c2;
     c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
     c1 = static_cast<uint32_t>(product1);
@@ -33,7 +34,11 @@ EDGEWISE_BOTH PairWords philox7(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t 
   return {{c0, c1, c2, c3}};
 }
 
-inline constexpr uint32_t kPairHighLane = 2, kPairLowLane = 3, kCoinLane = 4;  // beside the lanes of philox.h
+EDGEWISE_BOTH PairWords philox7(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
+  return philox<7>(c0, c1, c2, c3, key);
+}
+
+inline constexpr uint32_t kPairHighLane = 5, kPairLowLane = 6, kCoinLane = 7;  // beside the lanes of philox.h
 
 // The call that holds the pair (row, column), and where in it.
 EDGEWISE_BOTH uint32_t pair_call(int column) { return static_cast<uint32_t>(column / 32 * 4 + column % 8 / 2); }

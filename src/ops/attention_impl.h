@@ -28,6 +28,7 @@ struct AttentionInputs {
 struct AttentionForward {
   at::Tensor output;  // [B, H, L, Dv]
   at::Tensor lse;     // [B, H, L], -inf for a row with no edge
+  at::Tensor dropped;  // bit tiles of the edges that dropout removed, from implementations that keep them
 };
 
 // What to compute for the learner beside dq, dk, dv.

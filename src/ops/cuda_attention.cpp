@@ -5,6 +5,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "graph/cuda_launch.h"
+#include "graph/tiles.h"
 #include "kernels/cuda/gather_params.h"
 #include "ops/cuda_impl.h"
 
@@ -64,6 +65,7 @@ std::string learner_refusal(const EdgeCredit& credit) {
 
 bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat) return true;
+  if (in.dropout_p > 0) return false;  // only tiles know dropout
   if (!in.edges.has_csr()) return false;
   return static_cast<double>(in.edges.edge_count()) < kGatherDensity * static_cast<double>(in.edges.shape().pairs());
 }
@@ -73,6 +75,24 @@ AttentionInputs with_aligned_rows(AttentionInputs in) {
   in.key = aligned(in.key);
   in.value = aligned(in.value);
   return in;
+}
+
+// The edges that dropout removes.
+at::Tensor dropped_edges(const AttentionInputs& in) {
+  const EdgeShape& shape = in.edges.shape();
+  const at::Tensor dropped = at::empty_like(in.edges.tiles());
+  const at::Tensor streams = in.head_keys.to(in.query.device(), /*non_blocking=*/true);
+  kernels::cuda::TileDropoutParams params;
+  params.shape = tile_shape(shape);
+  params.tiles = words_of(in.edges.tiles());
+  params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+  params.p = in.dropout_p;
+  params.dropped = words_of(dropped);
+  check_launch("tile_dropout", kernels::cuda::launch_tile_dropout(params, current_stream()));
+  return dropped;
+}
+float keep_scale(const AttentionInputs& in) {
+  return in.dropout_p < 1 ? static_cast<float>(1 / (1 - in.dropout_p)) : 0;
 }
 
 template <typename T>
@@ -188,6 +208,13 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   params.row_values = row_values.mutable_data_ptr<float>();
   params.tiles = words_of(in.edges.tiles());
   params.tiles_transposed = words_of(in.edges.transposed_tiles());
+  at::Tensor dropped_transposed;
+  if (in.dropout_p > 0) {
+    dropped_transposed = graph::transposed_tiles(shape, forward.dropped);
+    params.dropped = words_of(forward.dropped);
+    params.dropped_transposed = words_of(dropped_transposed);
+    params.keep_scale = keep_scale(in);
+  }
   params.query_grad = mutable_view<Bf16>(result.query);
   params.key_grad = mutable_view<Bf16>(result.key);
   params.value_grad = mutable_view<Bf16>(result.value);
@@ -216,7 +243,7 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (at::cuda::getDeviceProperties(in.query.get_device())->major != 9)
     return {"", "the kernels are built for Hopper (compute capability 9.0)"};
   if (dtype != at::kBFloat16 && dtype != at::kFloat) return {"", "the kernels take bfloat16 and float32"};
-  if (in.dropout_p > 0) return {"", "dropout on the attention weights"};
+  if (in.dropout_p > 0 && dtype == at::kFloat) return {"", "dropout on the attention weights in float32"};
   if (in.value.size(3) != dim) return {"", "value and key of different head dims"};
   if (in.edges.shape().pairs() == 0) return {"", "no pairs"};
   const bool gather = by_gather(in);
@@ -247,6 +274,11 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   params.key = view<Bf16>(in.key);
   params.value = view<Bf16>(in.value);
   params.tiles = words_of(in.edges.tiles());
+  if (in.dropout_p > 0) {
+    result.dropped = dropped_edges(in);
+    params.dropped = words_of(result.dropped);
+    params.keep_scale = keep_scale(in);
+  }
   params.output = mutable_view<Bf16>(result.output);
   params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("tile_forward", kernels::cuda::launch_tile_forward(params, current_stream()));

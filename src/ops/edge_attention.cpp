@@ -36,7 +36,7 @@ struct Call : torch::CustomClassHolder {
   AttentionInputs inputs;
   std::optional<EdgeCredit> credit;
   Backend backend = Backend::kAuto;
-  at::Tensor lse;
+  at::Tensor lse, dropped;  // of AttentionForward
 };
 
 // values[e] / rates[item of edge e].
@@ -113,6 +113,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
     const AttentionForward result = ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
     call->lse = result.lse;
+    call->dropped = result.dropped;
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     at::Tensor density;
@@ -148,7 +149,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
       request.density_grad = grads[1];
     }
     const AttentionBackward result =
-        ops::run_backward(inputs, {saved[5], call->lse}, grad, request, call->backend);
+        ops::run_backward(inputs, {saved[5], call->lse, call->dropped}, grad, request, call->backend);
     std::pair<at::Tensor, at::Tensor> membership;
     if (call->credit) membership = membership_grads(*call, result, grads[1]);
     return {result.query, result.key, result.value, membership.first, membership.second, {}};

@@ -17,6 +17,7 @@
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_scratch.h"
+#include "ops/cpu_level_variable.h"
 #include "ops/cuda_impl.h"
 #include "ops/reference.h"
 #include "ops/streams.h"
@@ -303,6 +304,7 @@ EdgeSet self_loop_edges(const EdgeShape& shape, const SampleOptions& options, at
 
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options) {
+  ops::read_cpu_level_variable();
   const EdgeShape shape = check_memberships(query_membership, key_side, options);
   const at::Tensor queries = query_membership.detach(), keys = key_side.detach();
   const bool on_cpu = queries.is_cpu();
@@ -323,6 +325,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
 
 EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
                            const SampleOptions& options) {
+  ops::read_cpu_level_variable();
   const EdgeShape& shape = edges.shape();
   TORCH_CHECK_VALUE(static_cast<int64_t>(rates.size()) == shape.batch,
                     "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());

@@ -95,6 +95,28 @@ TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
   }
 }
 
+// Dropout removes the same pairs on every device.
+TEST_F(CudaAttention, DropsTheSameEdgesAsTheReference) {
+  const EdgeShape shape{2, 2, 200, 150};
+  const auto make = [&](int64_t tokens, int64_t seed) { return kit::randn({2, 2, tokens, 32}, seed, at::kBFloat16); };
+  const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 5));
+  const auto run_on = [&](at::Device device, at::ScalarType dtype) {
+    const at::Tensor q = make(200, 1).to(device, dtype).requires_grad_(), k = make(150, 2).to(device, dtype).requires_grad_(),
+                     v = make(150, 3).to(device, dtype).requires_grad_();
+    functional::EdgeAttentionOptions options;
+    options.dropout_p = 0.3;
+    options.random = {.seed = 3, .step = 4, .layer = 5};
+    const at::Tensor output = edge_attention(q, k, v, edges.to(device), options);
+    output.backward(make(200, 4).to(device, dtype));
+    return Result{output.detach(), q.grad(), k.grad(), v.grad()};
+  };
+  const Result expected = run_on(at::kCPU, at::kDouble), found = run_on(at::kCUDA, at::kBFloat16);
+  EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2);
+  EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2);
+  EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2);
+  EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2);
+}
+
 TEST_F(CudaAttention, IsTheSameTwice) {
   const EdgeShape shape{2, 2, 500, 500};
   const auto make = [&](int64_t seed) { return kit::randn({2, 2, 500, 32}, seed, at::kBFloat16).cuda(); };

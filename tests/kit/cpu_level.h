@@ -1,33 +1,27 @@
 // Runs a piece of a test on a lower CPU level than the machine's best.
 #pragma once
 
-#include <cstdlib>
-#include <optional>
+#include <edgewise/ops/cpu_level.h>
+
+#include <algorithm>
 #include <string>
 
 namespace edgewise::kit {
 
 inline bool has_cpu_level(const std::string& level) {
-#if defined(__x86_64__)
-  if (level == "avx2") return __builtin_cpu_supports("avx2");
-  if (level == "avx512") return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-#endif
-  return level == "scalar";
+  const auto levels = available_cpu_levels();
+  return std::ranges::find(levels, level) != levels.end();
 }
 
 class ForcedCpuLevel {
  public:
-  explicit ForcedCpuLevel(const char* level) {
-    if (const char* before = std::getenv(kName)) before_ = before;
-    ::setenv(kName, level, 1);
-  }
-  ~ForcedCpuLevel() { before_ ? ::setenv(kName, before_->c_str(), 1) : ::unsetenv(kName); }
+  explicit ForcedCpuLevel(const char* level) : before_(cpu_level()) { set_cpu_level(level); }
+  ~ForcedCpuLevel() { set_cpu_level(before_); }
   ForcedCpuLevel(const ForcedCpuLevel&) = delete;
   ForcedCpuLevel& operator=(const ForcedCpuLevel&) = delete;
 
  private:
-  static constexpr const char* kName = "EDGEWISE_CPU_LEVEL";
-  std::optional<std::string> before_;
+  std::string before_;
 };
 
 }  // namespace edgewise::kit

@@ -122,7 +122,7 @@ struct SampleKernels {
 
 inline constexpr int64_t kGapDraws = 64;
 
-// The kernels of the best level this CPU has, or of the one that EDGEWISE_CPU_LEVEL names.
+// The kernels of the active level.
 const SampleKernels& sample_kernels();
 
 }  // namespace edgewise::kernels::cpu

@@ -23,7 +23,8 @@ struct PassParams {
   HeadTensor<const Bf16> outer_a, inner_a;  // scores: query and key, or key and query
   HeadTensor<const Bf16> outer_b, inner_b;  // u: grad_output and value, or value and grad_output
   HeadTensor<const Bf16> inner_c;           // memberships of the inner side
-  const uint32_t *tiles, *probes;           // by outer tokens
+  const uint32_t *tiles, *probes, *dropped;  // by outer tokens
+  float keep_scale;
   const int32_t *outer_lengths, *inner_lengths;
   const float* row_values;  // [2, B*H*L] lse log2(e) and ubar of the queries
   int64_t query_count;      // B*H*L
@@ -46,6 +47,7 @@ __device__ float reciprocal(float x) {
 enum Credit : int {
   kSame = 0,    // G = d
   kProbed = 1,  // and probe edges have theirs
+  kDropped = 4,  // beside the credit: dropout on the weights
   kShaped = 2,  // G on present edges is d s, clipped, or moved by the density's gradient (options at run time)
 };
 
@@ -54,7 +56,7 @@ template <int kHeadDim, int kClusters, bool kByColumns, int kCreditFlags>
 struct Pass {
   static constexpr int D = kHeadDim, C = kClusters;
   static constexpr bool kColumns = kByColumns, kProbes = C > 0 && (kCreditFlags & kProbed), kShape = C > 0 && (kCreditFlags & kShaped);
-  static constexpr bool kOwnCredit = kProbes || kShape;
+  static constexpr bool kOwnCredit = kProbes || kShape, kDropout = kCreditFlags & kDropped;
   // Accumulators and operands a thread keeps.
   static constexpr int kRegisters = 64 + 16 + (kColumns ? 16 : 0) + (kOwnCredit ? 16 : 0) + D / 2 * (kColumns ? 2 : 1) + C / 2;
   static constexpr int kGroups = kRegisters <= 136 ? 3 : 2;
@@ -63,7 +65,7 @@ struct Pass {
   static constexpr int kInnerBytes = 64 * D * 2, kMemberBytes = 64 * C * 2;
   static constexpr int kValueBytes = 1024;           // lse and ubar of 64 tokens, padded to the alignment
   static constexpr int kWordBytes = 4 * 512;         // bits of up to 4 warpgroups
-  static constexpr int kStageBytes = 2 * kInnerBytes + kMemberBytes + kValueBytes + 2 * kWordBytes;
+  static constexpr int kStageBytes = 2 * kInnerBytes + kMemberBytes + kValueBytes + 3 * kWordBytes;
   static constexpr int kBytes = 2 * kOuterBytes + kStages * kStageBytes + 1024;
 };
 
@@ -77,6 +79,8 @@ __device__ void each_output(const float (&sum)[kWidth / 2], const Store& store) 
     for (int n = 0; n < kWidth / 8; ++n)
       store(warp * 16 + lane / 4 + 8 * half, 8 * n + 2 * (lane % 4), sum[4 * n + 2 * half], sum[4 * n + 2 * half + 1]);
 }
+
+__device__ bool has_bit(uint32_t word, int j, int e) { return word >> (7 + 8 * e - j) & 1; }
 
 template <typename Pass>
 __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_constant__ PassParams p) {
@@ -92,6 +96,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const auto inner_values = [&](int t) { return inner_c(t) + Space::kMemberBytes; };
   const auto edge_words = [&](int t) { return inner_values(t) + Space::kValueBytes; };
   const auto probe_words = [&](int t) { return edge_words(t) + Space::kWordBytes; };
+  const auto dropped_words = [&](int t) { return probe_words(t) + Space::kWordBytes; };
 
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
@@ -123,6 +128,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     const int64_t from = strip + (valid ? static_cast<int64_t>(t) * kTileWords : 0);
     copy_words(edge_words(t), p.tiles + from, valid);
     if constexpr (Pass::kProbes) copy_words(probe_words(t), p.probes + from, valid);
+    if constexpr (Pass::kDropout) copy_words(dropped_words(t), p.dropped + from, valid);
     copies_commit();
   };
   if (used_tiles > 0) {
@@ -166,7 +172,10 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     products_commit();
   };
   // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100 stands for infinity.
+  // With dropout, u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not; a probe has no dropout.
   const auto weigh = [&](int t) {
+    const uint32_t edge_word = Pass::kDropout && Pass::kProbes ? own_word(edge_words(t)) : 0;
+    const uint32_t dropped_word = Pass::kDropout ? own_word(dropped_words(t)) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       float column_lse[2], column_ubar[2];
@@ -181,7 +190,12 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
         float a = exp2_fast(scores[4 * j + e] * to_log2 - l);
         if constexpr (Pass::kProbes) a = fminf(a, 0x1.0p100f);
         scores[4 * j + e] = a;
-        products[4 * j + e] = a * (products[4 * j + e] - u);
+        float value = products[4 * j + e];
+        if constexpr (Pass::kDropout) {
+          const float scale = Pass::kProbes && !has_bit(edge_word, j, e) ? 1 : p.keep_scale;
+          value = has_bit(dropped_word, j, e) ? 0 : value * scale;
+        }
+        products[4 * j + e] = a * (value - u);
       }
     }
   };
@@ -191,7 +205,9 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     return fminf(fmaxf(g + density, -limit), limit);
   };
   // The operands of the output products, after the last ones have been read.
-  const auto pack = [&](int t, uint32_t word, uint32_t probe_word) {
+  const auto pack = [&](int t) {
+    const uint32_t word = own_word(edge_words(t)), probe_word = Pass::kProbes ? own_word(probe_words(t)) : 0;
+    const uint32_t dropped_word = Pass::kDropout && kColumns ? own_word(dropped_words(t)) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
@@ -200,8 +216,15 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       operand_d[2 * j] = pack_bf16(d[0], d[1]) & upper;
       operand_d[2 * j + 1] = pack_bf16(d[2], d[3]) & lower;
       if constexpr (kColumns) {
-        operand_a[2 * j] = pack_bf16(a[0], a[1]) & upper;
-        operand_a[2 * j + 1] = pack_bf16(a[2], a[3]) & lower;
+        const float keep = Pass::kDropout ? p.keep_scale : 1;
+        operand_a[2 * j] = pack_bf16(a[0] * keep, a[1] * keep) & upper;
+        operand_a[2 * j + 1] = pack_bf16(a[2] * keep, a[3] * keep) & lower;
+        if constexpr (Pass::kDropout) {
+          uint32_t dropped_upper, dropped_lower;
+          pair_masks(dropped_word, j, dropped_upper, dropped_lower);
+          operand_a[2 * j] &= ~dropped_upper;
+          operand_a[2 * j + 1] &= ~dropped_lower;
+        }
       }
       if constexpr (Pass::kOwnCredit) {
         uint32_t g[2] = {operand_d[2 * j], operand_d[2 * j + 1]};
@@ -245,7 +268,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     settle(scores);
     settle(products);
     weigh(0);
-    pack(0, own_word(edge_words(0)), Pass::kProbes ? own_word(probe_words(0)) : 0);
+    pack(0);
     for (int t = 0; t < used_tiles; ++t) {
       // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2 takes.
       copies_wait<0>();
@@ -275,7 +298,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       settle(grad_a);
       settle(grad_b);
       settle(grad_c);
-      pack(t + 1, own_word(edge_words(t + 1)), Pass::kProbes ? own_word(probe_words(t + 1)) : 0);
+      pack(t + 1);
     }
     copies_wait<0>();
   }
@@ -349,6 +372,7 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.query_count = rows;
   pass.paper = credit.paper;
   pass.clip = credit.clip;
+  pass.keep_scale = p.keep_scale;
   pass.density_grad = credit.density_grad;
   pass.probe_rates = credit.probe_rates;
 
@@ -356,7 +380,7 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.inner = static_cast<int>(p.shape.keys);
   pass.outer_a = p.query, pass.inner_a = p.key, pass.outer_b = p.grad_output, pass.inner_b = p.value;
   pass.inner_c = credit.key_side;
-  pass.tiles = p.tiles, pass.probes = credit.probes;
+  pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
   pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
   if (const cudaError_t error = launch_pass<Pass<D, C, false, kCredit>>(pass, stream); error != cudaSuccess) return error;
@@ -365,24 +389,30 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.inner = static_cast<int>(p.shape.queries);
   pass.outer_a = p.key, pass.inner_a = p.query, pass.outer_b = p.value, pass.inner_b = p.grad_output;
   pass.inner_c = credit.query_membership;
-  pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed;
+  pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed, pass.dropped = p.dropped_transposed;
   pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
   return launch_pass<Pass<D, C, true, kCredit>>(pass, stream);
 }
 
+template <int D, int C, int kCredit>
+cudaError_t launch_dropout(const TileBackwardParams& p, cudaStream_t stream) {
+  return p.dropped ? launch_both<D, C, kCredit | kDropped>(p, stream) : launch_both<D, C, kCredit>(p, stream);
+}
+
+// Whatever shapes the credit is rare enough to share one kernel, with and without probes.
 template <int D, int C>
 cudaError_t launch_credit(const TileBackwardParams& p, cudaStream_t stream) {
   const TileCreditParams& credit = p.credit;
   if (credit.paper || credit.clip > 0 || credit.density_grad)
-    return credit.probes ? launch_both<D, C, kProbed | kShaped>(p, stream) : launch_both<D, C, kShaped>(p, stream);
-  return credit.probes ? launch_both<D, C, kProbed>(p, stream) : launch_both<D, C, kSame>(p, stream);
+    return credit.probes ? launch_dropout<D, C, kProbed | kShaped>(p, stream) : launch_dropout<D, C, kShaped>(p, stream);
+  return credit.probes ? launch_dropout<D, C, kProbed>(p, stream) : launch_dropout<D, C, kSame>(p, stream);
 }
 
 template <int D>
 cudaError_t launch_clusters(const TileBackwardParams& p, cudaStream_t stream) {
   switch (p.credit.clusters) {
-    case 0: return launch_both<D, 0, kSame>(p, stream);
+    case 0: return launch_dropout<D, 0, kSame>(p, stream);
     case 32: return launch_credit<D, 32>(p, stream);
     case 128:
       if constexpr (D <= 32) return launch_credit<D, 128>(p, stream);

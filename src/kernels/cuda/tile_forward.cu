@@ -20,12 +20,14 @@ constexpr int kRows = 128, kThreads = 256, kStages = 3;
 // The plain way for one row, by one warp: two visits of its edges, maximum first.
 template <int D>
 __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* query, const __nv_bfloat16* key,
-                           const __nv_bfloat16* value, const uint32_t* tiles, int row_in_tile, int column_tiles,
+                           const __nv_bfloat16* value, const uint32_t* tiles, const uint32_t* dropped,
+                           int row_in_tile, int column_tiles,
                            __nv_bfloat16* out, float* lse) {
   const int lane = threadIdx.x % 32;
-  const auto edge = [&](int tile, int column) {
-    return (tiles[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
+  const auto bit = [&](const uint32_t* plane, int tile, int column) {
+    return (plane[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
   };
+  const auto edge = [&](int tile, int column) { return bit(tiles, tile, column); };
   const auto logit = [&](int64_t j) {
     float sum = 0;
     for (int d = 0; d < D; ++d) sum += __bfloat162float(query[d]) * __bfloat162float(key[j * p.key.row_stride + d]);
@@ -48,8 +50,9 @@ __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* quer
   for (int tile = 0; tile < column_tiles; ++tile)
     for (int half = 0; half < 64; half += 32) {
       const bool mine = edge(tile, half + lane);
-      const float weight = mine ? expf(logit(tile * 64 + half + lane) - highest) : 0;
-      for (unsigned rest = __ballot_sync(~0u, mine); rest; rest &= rest - 1) {
+      const bool kept = mine && !(dropped && bit(dropped, tile, half + lane));
+      const float weight = kept ? expf(logit(tile * 64 + half + lane) - highest) : 0;
+      for (unsigned rest = __ballot_sync(~0u, kept); rest; rest &= rest - 1) {
         const int from = __ffs(rest) - 1;
         const float a = __shfl_sync(~0u, weight, from);
         const __nv_bfloat16* v = value + static_cast<int64_t>(tile * 64 + half + from) * p.value.row_stride;
@@ -58,18 +61,18 @@ __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* quer
       }
     }
   for (int n = 0; n < kPerLane; ++n)
-    if (n * 32 + lane < D) out[n * 32 + lane] = __float2bfloat16(sum[n] / total);
+    if (n * 32 + lane < D) out[n * 32 + lane] = __float2bfloat16(sum[n] / total * p.keep_scale);
   if (lane == 0) *lse = highest + logf(total);
 }
 
 template <int D>
 struct SharedTiles {
   static constexpr int kQueryBytes = kRows * D * 2, kTileBytes = 64 * D * 2, kWordBytes = kThreads * 4;
-  static constexpr int kStageBytes = 2 * kTileBytes + kWordBytes;
+  static constexpr int kStageBytes = 2 * kTileBytes + 2 * kWordBytes;  // words: edges, dropped edges
   static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
 };
 
-template <int D>
+template <int D, bool kDropout>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const __grid_constant__ TileForwardParams p) {
   extern __shared__ uint8_t raw[];
   using Shared = SharedTiles<D>;
@@ -78,6 +81,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   const auto key_tile = [&](int stage) { return base + Shared::kQueryBytes + stage * Shared::kStageBytes; };
   const auto value_tile = [&](int stage) { return key_tile(stage) + Shared::kTileBytes; };
   const auto words = [&](int stage) { return key_tile(stage) + 2 * Shared::kTileBytes; };
+  const auto dropped_words = [&](int stage) { return words(stage) + Shared::kWordBytes; };
   const uint32_t ones = base + Shared::kQueryBytes + kStages * Shared::kStageBytes;
   if (threadIdx.x < 64) asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
 
@@ -92,13 +96,16 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   const auto* key = reinterpret_cast<const __nv_bfloat16*>(p.key.head(item, head));
   const auto* value = reinterpret_cast<const __nv_bfloat16*>(p.value.head(item, head));
   const bool has_rows = row_tile < p.shape.row_tiles();
-  const uint32_t* tiles =
-      p.tiles + (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
+  const int64_t strip = (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
+  const uint32_t* const tiles = p.tiles + strip;
+  const uint32_t* const dropped = kDropout ? p.dropped + strip : nullptr;
   const auto load_tile = [&](int t) {
     copy_tile<D, 64, kThreads>(key_tile(t % kStages), key, p.key.row_stride, t * 64, keys);
     copy_tile<D, 64, kThreads>(value_tile(t % kStages), value, p.value.row_stride, t * 64, keys);
     const bool valid = has_rows && t < used_tiles;
-    copy_words(words(t % kStages), tiles + (valid ? static_cast<int64_t>(t) * kTileWords : 0), valid);
+    const int64_t from = valid ? static_cast<int64_t>(t) * kTileWords : 0;
+    copy_words(words(t % kStages), tiles + from, valid);
+    if constexpr (kDropout) copy_words(dropped_words(t % kStages), dropped + from, valid);
     copies_commit();
   };
   copy_tile<D, kRows, kThreads>(query_tile, query, p.query.row_stride, first_row, queries);
@@ -107,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
 
   const float to_log2 = p.scale * kLog2E;
   float scores[32] = {}, out[D / 2], sums[4] = {};
-  uint32_t weights[16], seen = 0;
+  uint32_t weights[16], kept[kDropout ? 16 : 1], seen = 0;
 #pragma unroll
   for (float& x : out) x = 0;
 
@@ -123,13 +130,19 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     for (float& s : scores) s = exp2_fast(s * to_log2);
   };
   // After the output product has read the last weights.
-  const auto mask_weights = [&](uint32_t word) {
+  const auto mask_weights = [&](int stage) {
+    const uint32_t word = own_word(words(stage)), dropped_word = kDropout ? own_word(dropped_words(stage)) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
       pair_masks(word, j, upper, lower);
       weights[2 * j] = pack_bf16(scores[4 * j], scores[4 * j + 1]) & upper;
       weights[2 * j + 1] = pack_bf16(scores[4 * j + 2], scores[4 * j + 3]) & lower;
+      if constexpr (kDropout) {
+        pair_masks(dropped_word, j, upper, lower);
+        kept[2 * j] = weights[2 * j] & ~upper;
+        kept[2 * j + 1] = weights[2 * j + 1] & ~lower;
+      }
     }
     seen |= word;
   };
@@ -143,14 +156,13 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   products_wait<0>();
   settle(scores);
   exponentials();
-  mask_weights(own_word(words(0)));
+  mask_weights(0);
   for (int t = 0; t < used_tiles; ++t) {
     // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2 takes.
     copies_wait<0>();
     publish_copies();
     __syncthreads();
     load_tile(t + 2);
-    const uint32_t word = own_word(words((t + 1) % kStages));
     settle(scores);
     settle(out);
     settle(sums);
@@ -158,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     multiply_keys(t + 1);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      output_product(out, weights + 4 * step, down_rows<D, 64>(value_tile(t % kStages), step));
+      output_product(out, (kDropout ? kept : weights) + 4 * step, down_rows<D, 64>(value_tile(t % kStages), step));
       row_sums(sums, weights + 4 * step, uniform_operand(ones));
     }
     products_commit();
@@ -168,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     products_wait<0>();
     settle(out);
     settle(sums);
-    mask_weights(word);
+    mask_weights((t + 1) % kStages);
   }
   copies_wait<0>();
 
@@ -180,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     const bool exists = has_rows && row < queries;
     const unsigned four = 0xFu << (lane / 4 * 4);
     const bool empty = (__ballot_sync(~0u, (seen & (half ? kLowerRowBits : kUpperRowBits)) != 0) & four) == 0;
-    const float sum = sums[2 * half], inverse = 1 / sum;
+    const float sum = sums[2 * half], inverse = p.keep_scale / sum;
     bool good = sum > 0x1.0p-100f && sum < 0x1.0p100f;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
@@ -198,22 +210,27 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     for (int n = 0; n < 8; ++n) {
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
-      attend_row<D>(p, query + again_row * p.query.row_stride, key, value, tiles, again, used_tiles,
+      attend_row<D>(p, query + again_row * p.query.row_stride, key, value, tiles, dropped, again, used_tiles,
                     head_out + again_row * p.output.row_stride, p.lse + static_cast<int64_t>(head_index) * queries + again_row);
     }
   }
 }
 
-template <int D>
+template <int D, bool kDropout>
 int launch(const TileForwardParams& p, Stream stream) {
   constexpr int kBytes = SharedTiles<D>::kBytes;
-  static const cudaError_t ready =
-      cudaFuncSetAttribute(tile_forward<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  auto* const kernel = tile_forward<D, kDropout>;
+  static const cudaError_t ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (ready != cudaSuccess) return ready;
   const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
-  tile_forward<D><<<grid, kThreads, kBytes, static_cast<cudaStream_t>(stream)>>>(p);
+  kernel<<<grid, kThreads, kBytes, static_cast<cudaStream_t>(stream)>>>(p);
   return cudaGetLastError();
+}
+
+template <int D>
+int launch(const TileForwardParams& p, Stream stream) {
+  return p.dropped ? launch<D, true>(p, stream) : launch<D, false>(p, stream);
 }
 
 }  // namespace

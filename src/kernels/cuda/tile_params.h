@@ -34,6 +34,8 @@ struct TileForwardParams {
   float scale = 1;
   HeadTensor<const Bf16> query, key, value;  // [B, H, L or S, D], rows aligned to 16 bytes
   const uint32_t* tiles = nullptr;       // edges
+  const uint32_t* dropped = nullptr;     // edges whose weight dropout removes (TileDropoutParams); null = no dropout
+  float keep_scale = 1;                  // 1 / (1 - p) with dropout
   const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
   HeadTensor<Bf16> output;               // [B, H, L, D]
   float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
@@ -67,6 +69,9 @@ struct TileBackwardParams {
   const float* lse = nullptr;                  // [B*H*L]
   const uint32_t* tiles = nullptr;             // edges
   const uint32_t* tiles_transposed = nullptr;  // the same edges by keys: [B*H, ceil(S/64), ceil(L/64), 128]
+  const uint32_t* dropped = nullptr;           // as in the forward pass
+  const uint32_t* dropped_transposed = nullptr;
+  float keep_scale = 1;
   const int32_t* query_lengths = nullptr;      // [B] queries from this number on have no edge; null = L
   const int32_t* key_lengths = nullptr;        // [B]
   float* row_values = nullptr;                 // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
@@ -75,6 +80,17 @@ struct TileBackwardParams {
 };
 bool tile_backward_takes(int64_t head_dim, int64_t clusters);
 int launch_tile_backward(const TileBackwardParams& params, Stream stream);
+
+// Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its number, word
+// column % 4 of the Philox block (row, column / 4), is below p 2^32.
+struct TileDropoutParams {
+  TileShape shape;
+  const uint32_t* tiles = nullptr;
+  const uint64_t* stream_keys = nullptr;  // [B*H]
+  double p = 0;
+  uint32_t* dropped = nullptr;  // out
+};
+int launch_tile_dropout(const TileDropoutParams& params, Stream stream);
 
 // ---- sampling ----
 

@@ -240,28 +240,63 @@ __global__ void decide_open(const __grid_constant__ TileSampleParams p) {
   }
 }
 
-// One warp for 16 x 64 pairs. Lane t of the four that share two rows draws the coins of row t % 2, columns 32 (t / 2) ..; each then picks
-// the bits of its columns.
-__global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
-  const int lane = threadIdx.x % 32, head = blockIdx.z, item = head / static_cast<int>(p.shape.heads);
-  const int rows = static_cast<int>(p.shape.row_tiles()), columns = static_cast<int>(p.shape.column_tiles());
-  const int tile = blockIdx.x * 2 + threadIdx.x / 128, part = threadIdx.x / 32 % 4;
-  if (tile >= columns) return;
-  const int row = blockIdx.y * 64 + part * 16 + lane / 4;
-  const int64_t index = ((static_cast<int64_t>(head) * rows + blockIdx.y) * columns + tile) * 4 + part;
-  uint32_t allowed = valid_rows(p.shape, p.query_mask, item, row) & p.column_words[(static_cast<int64_t>(item) * columns + tile) * 4 + lane % 4];
-  if (p.is_causal && tile >= row / 64) allowed &= causal_bits(row, tile, lane);
-  const uint32_t mine = coins(p.stream_keys[head], row + 8 * (lane & 1), tile * 2 + (lane % 4) / 2, p.limits + item * kCoins);
-  uint32_t probe = 0;
+// Where a warp is that owns the 16 x 64 pairs of one quarter of a tile.
+struct QuarterTile {
+  int lane, head, item, tile, row;  // row: the first of this lane's two
+  int64_t index;                    // of the quarter, over all heads
+  bool exists;
+
+  __device__ explicit QuarterTile(const TileShape& shape) {
+    const int columns = static_cast<int>(shape.column_tiles()), part = threadIdx.x / 32 % 4;
+    lane = threadIdx.x % 32, head = blockIdx.z, item = head / static_cast<int>(shape.heads);
+    tile = blockIdx.x * 2 + threadIdx.x / 128;
+    exists = tile < columns;
+    row = blockIdx.y * 64 + part * 16 + lane / 4;
+    index = ((static_cast<int64_t>(head) * shape.row_tiles() + blockIdx.y) * columns + tile) * 4 + part;
+  }
+  static dim3 grid(const TileShape& shape) {
+    return dim3((shape.column_tiles() + 1) / 2, shape.row_tiles(), shape.batch * shape.heads);
+  }
+};
+
+// Of the four lanes that share two rows, lane t has 32 bits of row t % 2, columns 32 (t / 2) .. + 31. Gives every lane the word of its
+// own places.
+__device__ uint32_t share_bits(uint32_t mine, int lane) {
+  uint32_t word = 0;
 #pragma unroll
   for (int from = 0; from < 4; ++from) {
-    // Bits 8 j' + 2 t + h (j' = 0..3) of the coins -> places 7 + 8 (2 row_half + h) - (4 column_half + j'): the product brings bits 0, 8,
-    // 16, 24 to 27, 26, 25, 24.
+    // Bits 8 j' + 2 t + h (j' = 0..3) -> places 7 + 8 (2 row_half + h) - (4 column_half + j'): the product brings bits 0, 8, 16, 24 to
+    // 27, 26, 25, 24.
     const uint32_t bits = __shfl_sync(~0u, mine, lane / 4 * 4 + from) >> (2 * (lane % 4));
     const uint32_t even = ((bits & 0x01010101u) * 0x08040201u) >> 24 & 0xF, odd = ((bits >> 1 & 0x01010101u) * 0x08040201u) >> 24 & 0xF;
-    probe |= (even | odd << 8) << (16 * (from & 1) + (from >> 1 ? 0 : 4));
+    word |= (even | odd << 8) << (16 * (from & 1) + (from >> 1 ? 0 : 4));
   }
-  p.probes[index * 32 + lane] = probe & allowed & ~p.tiles[index * 32 + lane];
+  return word;
+}
+
+__global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
+  const QuarterTile at(p.shape);
+  if (!at.exists) return;
+  uint32_t allowed = valid_rows(p.shape, p.query_mask, at.item, at.row) &
+                     p.column_words[(at.item * p.shape.column_tiles() + at.tile) * 4 + at.lane % 4];
+  if (p.is_causal && at.tile >= at.row / 64) allowed &= causal_bits(at.row, at.tile, at.lane);
+  const uint32_t mine =
+      coins(p.stream_keys[at.head], at.row + 8 * (at.lane & 1), at.tile * 2 + (at.lane % 4) / 2, p.limits + at.item * kCoins);
+  p.probes[at.index * 32 + at.lane] = share_bits(mine, at.lane) & allowed & ~p.tiles[at.index * 32 + at.lane];
+}
+
+__global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, double limit) {
+  const QuarterTile at(p.shape);
+  if (!at.exists) return;
+  const uint32_t row = at.row + 8 * (at.lane & 1), first = (at.tile * 64 + at.lane % 4 / 2 * 32) / 4;
+  const uint64_t key = p.stream_keys[at.head];
+  uint32_t mine = 0;
+  for (int block = 0; block < 8; ++block) {
+    const PairWords words = philox<10>(row, first + block, 0, 0, key);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) mine |= static_cast<uint32_t>(words.word[n] < limit) << (4 * block + n);
+  }
+  p.dropped[at.index * 32 + at.lane] = share_bits(mine, at.lane) & p.tiles[at.index * 32 + at.lane];
 }
 
 template <int C, bool kPoisson>
@@ -294,8 +329,13 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   if (p.shape.words() == 0) return cudaSuccess;
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
-  const dim3 grid((p.shape.column_tiles() + 1) / 2, p.shape.row_tiles(), p.shape.batch * p.shape.heads);
-  tile_probes<<<grid, 256, 0, stream>>>(p);
+  tile_probes<<<QuarterTile::grid(p.shape), 256, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+int launch_tile_dropout(const TileDropoutParams& p, Stream stream) {
+  if (p.shape.words() == 0) return cudaSuccess;
+  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p, p.p * 4294967296.0);
   return cudaGetLastError();
 }
 
