@@ -64,35 +64,74 @@ EDGEWISE_INLINE void multiply_by(Acc* values, const Acc* factors, int64_t count)
   });
 }
 
+// Rows are worked on in groups, phase by phase: the dot products of all rows, then all softmaxes, then all
+// sums. A row alone is a chain of latencies (largest score, exp, sum, division) that short rows cannot hide.
+constexpr int kGroupRows = 16;
+constexpr int64_t kGroupEdges = 1024;
+
+struct GroupRow {
+  int64_t row, begin, degree, buffer;  // `buffer`: where its scores start
+  RowPlace place;
+};
+
+// body(rows of the group, how many) over groups of the rows begin .. end.
+template <typename Body>
+EDGEWISE_INLINE void for_groups(const CsrView& edges, int64_t begin, int64_t end, const Body& body) {
+  GroupRow group[kGroupRows];
+  int count = 0;
+  int64_t used = 0;
+  for_rows(edges.heads, edges.queries, begin, end,
+           [&](int64_t row, const RowPlace& place) EDGEWISE_INLINE_LAMBDA {
+             const int64_t first = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - first;
+             group[count++] = {row, first, degree, used, place};
+             used += (degree + 15) / 16 * 16;  // whole vectors
+             if (count == kGroupRows || used >= kGroupEdges || row + 1 == end) {
+               body(group, count);
+               count = 0;
+               used = 0;
+             }
+           });
+}
+
+// Room for the buffers of a group.
+inline int64_t group_buffer(const int64_t* offsets, int64_t begin, int64_t end) {
+  return kGroupEdges + largest_degree(offsets, begin, end) + 32;
+}
+
 template <typename T>
 void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
   const CsrView& edges = params.edges;
-  const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
-  Acc *const scores = scratch.buffer(0), *const factors = scratch.buffer(1);
-  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
-    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
-    const int32_t* columns = edges.col_indices + begin;
-    const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
-                           columns, degree};
-    const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
-                             params.value_dim, columns, degree};
-    T* output = params.output + row * params.value_dim;
-    if (degree == 0) {
-      weighted_sum<T>(scores, values, {output});
-      params.lse[row] = -std::numeric_limits<Acc>::infinity();
-      return;
+  const Scratch<Acc> scratch(2, group_buffer(edges.row_offsets, row_begin, row_end));
+  Acc *const all_scores = scratch.buffer(0), *const factors = scratch.buffer(1);
+  for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
+    Acc shares[kGroupRows];
+    for (int n = 0; n < count; ++n) {
+      const auto& [row, begin, degree, buffer, place] = group[n];
+      const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
+      const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
+                             edges.col_indices + begin, degree};
+      dots(query, keys, static_cast<Acc>(params.scale), all_scores + buffer);
     }
-    const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-    dots(query, keys, static_cast<Acc>(params.scale), scores);
-    const Acc top = largest_of(scores, degree);
-    const Acc total = exponentials(scores, top, degree, scores);
-    if (params.dropout.p > 0) {
-      dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
-      multiply_by(scores, factors, degree);
+    for (int n = 0; n < count; ++n) {
+      Acc* const scores = all_scores + group[n].buffer;
+      const Acc top = largest_of(scores, group[n].degree);  // -inf for a row with no edge
+      const Acc total = exponentials(scores, top, group[n].degree, scores);
+      shares[n] = total > 0 || total != total ? 1 / total : 0;
+      params.lse[group[n].row] = top + std::log(total);
     }
-    weighted_sum<T>(scores, values, {output, 1 / total});
-    params.lse[row] = top + std::log(total);
+    for (int n = 0; n < count; ++n) {
+      const auto& [row, begin, degree, buffer, place] = group[n];
+      Acc* const scores = all_scores + buffer;
+      const int32_t* columns = edges.col_indices + begin;
+      if (params.dropout.p > 0) {
+        dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
+        multiply_by(scores, factors, degree);
+      }
+      const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
+                               params.value_dim, columns, degree};
+      weighted_sum<T>(scores, values, {params.output + row * params.value_dim, shares[n]});
+    }
   });
 }
 
@@ -126,69 +165,87 @@ EDGEWISE_INLINE void leave_one_out(Acc* scores, const RowSoftmax<Acc>& softmax, 
   credit[top] = weights[top] * (u[top] - sum(others_u) / sum(others));
 }
 
+// Per-edge numbers of one row.
+template <typename Acc>
+struct RowEdges {
+  Acc* scores;
+  const Acc *weights, *u, *logit_grads;
+};
+
+template <typename Acc>
+EDGEWISE_INLINE void credit_of_row(CreditRule rule, const RowSoftmax<Acc>& softmax, const RowEdges<Acc>& row,
+                                   int64_t degree, Acc* credit) {
+  using V = Vec<Acc>;
+  switch (rule) {
+    case CreditRule::kNone:
+      return;
+    case CreditRule::kLogit:
+      return for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        V::load(row.logit_grads + e).store_first(credit + e, lanes);
+      });
+    case CreditRule::kPaper:
+      return for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        (V::load(row.logit_grads + e) * V::load(row.scores + e)).store_first(credit + e, lanes);
+      });
+    case CreditRule::kLeaveOneOut:
+      return leave_one_out(row.scores, softmax, row.weights, row.u, degree, credit);
+  }
+}
+
 template <typename T>
 void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const CsrView& edges = params.edges;
-  const Scratch<Acc> scratch(5, largest_degree(edges.row_offsets, row_begin, row_end));
-  Acc *const scores = scratch.buffer(0), *const weights = scratch.buffer(1), *const u = scratch.buffer(2),
-             *const logit_grads = scratch.buffer(3), *const factors = scratch.buffer(4);
-  const bool dropout = params.dropout.p > 0;
-  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
-    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
-    const int32_t* columns = edges.col_indices + begin;
-    const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
-                           columns, degree};
-    T* grad_query = params.grad_query + row * params.head_dim;
-    if (degree == 0) {
-      weighted_sum<T>(logit_grads, keys, {grad_query});
-      return;
+  const Scratch<Acc> scratch(5, group_buffer(edges.row_offsets, row_begin, row_end));
+  Acc *const all_scores = scratch.buffer(0), *const all_weights = scratch.buffer(1),
+             *const all_u = scratch.buffer(2), *const all_logit_grads = scratch.buffer(3),
+             *const factors = scratch.buffer(4);
+  for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
+    const auto keys_of = [&](const GroupRow& r) EDGEWISE_INLINE_LAMBDA {
+      return Gathered<T>{params.key.head(r.place.batch, r.place.head), params.key.row_stride, params.head_dim,
+                         edges.col_indices + r.begin, r.degree};
+    };
+    for (int n = 0; n < count; ++n) {
+      const GroupRow& r = group[n];
+      const RowPlace& place = r.place;
+      const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
+      dots(query, keys_of(r), static_cast<Acc>(params.scale), all_scores + r.buffer);
+      const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
+                               params.value_dim, edges.col_indices + r.begin, r.degree};
+      dots(params.grad_output + r.row * params.value_dim, values, Acc{1}, all_u + r.buffer);
     }
-    const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
-                             params.value_dim, columns, degree};
-    const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-    const T* grad = params.grad_output + row * params.value_dim;
-    const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
-
-    // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
-    // maximum.
-    dots(query, keys, static_cast<Acc>(params.scale), scores);
-    const Acc top = largest_of(scores, degree);
-    const Acc total = exponentials(scores, top, degree, weights);
-    const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
-    params.softmax[row] = softmax;
-    dots(grad, values, Acc{1}, u);
-    if (dropout) {
-      dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
-      multiply_by(u, factors, degree);
+    for (int n = 0; n < count; ++n) {
+      const GroupRow& r = group[n];
+      if (r.degree == 0) continue;
+      Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
+                 *const u = all_u + r.buffer;
+      if (params.dropout.p > 0) {
+        dropout_of_row(params.dropout, r.place.head_index, r.place.query, edges.col_indices + r.begin,
+                       r.degree, factors);
+        multiply_by(u, factors, r.degree);
+      }
+      // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
+      // maximum.
+      const Acc top = largest_of(scores, r.degree);
+      const Acc total = exponentials(scores, top, r.degree, weights);
+      const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
+                           params.output + r.row * params.value_dim, params.value_dim);
+      const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
+      params.softmax[r.row] = softmax;
+      const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
+      Acc* const logit_grads = all_logit_grads + r.buffer;
+      for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+        const V weight = V::load(weights + e) * share;
+        weight.store(weights + e);
+        (weight * (V::load(u + e) - mean)).store(logit_grads + e);
+      });
+      credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
+                    params.credit ? params.credit + r.begin : nullptr);
     }
-    const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
-    for_vectors<Acc>(degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-      const V weight = V::load(weights + e) * share;
-      weight.store(weights + e);
-      (weight * (V::load(u + e) - mean)).store(logit_grads + e);
-    });
-    weighted_sum<T>(logit_grads, keys, {grad_query, static_cast<Acc>(params.scale)});
-
-    Acc* credit = params.rule == CreditRule::kNone ? nullptr : params.credit + begin;
-    switch (params.rule) {
-      case CreditRule::kNone:
-        break;
-      case CreditRule::kLogit:
-        for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-          V::load(logit_grads + e).store_first(credit + e, lanes);
-        });
-        break;
-      case CreditRule::kPaper:
-        for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-          (V::load(logit_grads + e) * V::load(scores + e)).store_first(credit + e, lanes);
-        });
-        break;
-      case CreditRule::kLeaveOneOut:
-        leave_one_out(scores, softmax, weights, u, degree, credit);
-        break;
-    }
+    for (int n = 0; n < count; ++n)
+      weighted_sum<T>(all_logit_grads + group[n].buffer, keys_of(group[n]),
+                      {params.grad_query + group[n].row * params.head_dim, static_cast<Acc>(params.scale)});
   });
 }
 

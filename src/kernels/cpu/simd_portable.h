@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
-#include <limits>
+#include <type_traits>
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 
@@ -18,7 +17,10 @@ struct Vec {
   EDGEWISE_INLINE static Vec broadcast(Acc x) { return {Register{} + x}; }
   template <typename T>
   EDGEWISE_INLINE static Vec load(const T* from) {
-    return load_first(from, kWidth);
+    if constexpr (!std::is_same_v<T, Acc>) return load_first(from, kWidth);
+    Vec result;
+    __builtin_memcpy(&result.v, from, sizeof(Register));
+    return result;
   }
   template <typename T>
   EDGEWISE_INLINE static Vec load_first(const T* from, int count) {
@@ -28,7 +30,10 @@ struct Vec {
   }
   template <typename T>
   EDGEWISE_INLINE void store(T* to) const {
-    store_first(to, kWidth);
+    if constexpr (std::is_same_v<T, Acc>)
+      __builtin_memcpy(to, &v, sizeof(Register));
+    else
+      store_first(to, kWidth);
   }
   template <typename T>
   EDGEWISE_INLINE void store_first(T* to, int count) const {
