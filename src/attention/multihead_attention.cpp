@@ -112,7 +112,8 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
             .masked_fill(discard, 0);
   }
   result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
-  result.edge_count = at::full({}, shape.heads * allowed_pairs(shape, key_mask, options.is_causal), at::kLong);
+  result.edge_count =
+      at::full({}, shape.heads * allowed_pairs(shape, key_mask, options.is_causal), at::kLong);
   return result;
 }
 

@@ -28,13 +28,13 @@ namespace edgewise {
 
 struct EdgeSet::Layouts {
   EdgeShape shape;
-  std::recursive_mutex mutex;    // guards everything below: each is made on demand
-  at::Tensor row_offsets;        // [B*H*L + 1] int64
-  at::Tensor col_indices;        // [E] int32
-  at::Tensor tiles;              // [B*H, ceil(L/64), ceil(S/64), 128] int32
+  std::recursive_mutex mutex;  // guards everything below: each is made on demand
+  at::Tensor row_offsets;      // [B*H*L + 1] int64
+  at::Tensor col_indices;      // [E] int32
+  at::Tensor tiles;            // [B*H, ceil(L/64), ceil(S/64), 128] int32
   std::optional<TransposedEdges> transposed;
   at::Tensor transposed_tiles;
-  at::Tensor edges_per_head;     // [B, H] int64
+  at::Tensor edges_per_head;  // [B, H] int64
   at::Tensor mask;
 
   void make_csr() {

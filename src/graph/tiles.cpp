@@ -14,24 +14,30 @@ namespace {
 using kernels::kTileSide;
 using kernels::kTileWords;
 
-int64_t tile_count(int64_t tokens) { return (tokens + kTileSide - 1) / kTileSide; }
+int64_t tile_count(int64_t tokens) {
+  return (tokens + kTileSide - 1) / kTileSide;
+}
 
-// Calls body(head * L + row, words of the strip of tiles that hold the row, row within its tile) for every row.
+// Calls body(head * L + row, words of the strip of tiles that hold the row, row within its tile) for every
+// row.
 template <typename Words, typename Body>
 void for_strips(const EdgeShape& shape, Words* words, const Body& body) {
   const int64_t strip = tile_count(shape.keys) * kTileWords;
-  at::parallel_for(0, shape.batch * shape.heads * tile_count(shape.queries), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const int64_t head = n / tile_count(shape.queries), first = n % tile_count(shape.queries) * kTileSide;
-      for (int64_t row = first; row < std::min(first + kTileSide, shape.queries); ++row)
-        body(head * shape.queries + row, words + n * strip, static_cast<int>(row - first));
-    }
-  });
+  at::parallel_for(0, shape.batch * shape.heads * tile_count(shape.queries), 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t n = begin; n < end; ++n) {
+                       const int64_t head = n / tile_count(shape.queries),
+                                     first = n % tile_count(shape.queries) * kTileSide;
+                       for (int64_t row = first; row < std::min(first + kTileSide, shape.queries); ++row)
+                         body(head * shape.queries + row, words + n * strip, static_cast<int>(row - first));
+                     }
+                   });
 }
 
 bool has_edge(const int32_t* strip, int row, int64_t column) {
   const int inside = static_cast<int>(column % kTileSide);
-  const auto word = static_cast<uint32_t>(strip[column / kTileSide * kTileWords + kernels::tile_word(row, inside)]);
+  const auto word =
+      static_cast<uint32_t>(strip[column / kTileSide * kTileWords + kernels::tile_word(row, inside)]);
   return word >> kernels::tile_bit(row, inside) & 1;
 }
 void set_edge(int32_t* strip, int row, int64_t column) {
@@ -43,12 +49,14 @@ void set_edge(int32_t* strip, int row, int64_t column) {
 }  // namespace
 
 at::Tensor empty_tiles(const EdgeShape& shape, at::Device device, bool zeroed) {
-  const std::vector<int64_t> sizes = {shape.batch * shape.heads, tile_count(shape.queries), tile_count(shape.keys), kTileWords};
+  const std::vector<int64_t> sizes = {shape.batch * shape.heads, tile_count(shape.queries),
+                                      tile_count(shape.keys), kTileWords};
   const auto options = at::TensorOptions().dtype(at::kInt).device(device);
   return zeroed ? at::zeros(sizes, options) : at::empty(sizes, options);
 }
 
-at::Tensor tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, const at::Tensor& col_indices) {
+at::Tensor tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets,
+                          const at::Tensor& col_indices) {
   at::Tensor tiles = empty_tiles(shape, row_offsets.device(), /*zeroed=*/true);
   if (!row_offsets.is_cpu()) {
     cuda_tiles_from_csr(shape, row_offsets, col_indices, tiles);
@@ -68,7 +76,8 @@ std::pair<at::Tensor, at::Tensor> csr_from_tiles(const EdgeShape& shape, const a
   int64_t* const offsets = row_offsets.mutable_data_ptr<int64_t>();
   const int32_t* const words = tiles.const_data_ptr<int32_t>();
   for_strips(shape, words, [&](int64_t row, const int32_t* strip, int inside) {
-    for (int64_t column = 0; column < shape.keys; ++column) offsets[row + 1] += has_edge(strip, inside, column);
+    for (int64_t column = 0; column < shape.keys; ++column)
+      offsets[row + 1] += has_edge(strip, inside, column);
   });
   for (int64_t row = 0; row < shape.rows(); ++row) offsets[row + 1] += offsets[row];
   at::Tensor col_indices = at::empty({offsets[shape.rows()]}, at::kInt);
@@ -93,7 +102,8 @@ at::Tensor transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   for_strips(turned, result.mutable_data_ptr<int32_t>(), [&](int64_t row, int32_t* strip, int inside) {
     const int64_t head = row / shape.keys, key = row % shape.keys;
     for (int64_t query = 0; query < shape.queries; ++query)
-      if (has_edge(words + (head * rows + query / kTileSide) * columns * kTileWords, static_cast<int>(query % kTileSide), key))
+      if (has_edge(words + (head * rows + query / kTileSide) * columns * kTileWords,
+                   static_cast<int>(query % kTileSide), key))
         set_edge(strip, inside, query);
   });
   return result;

@@ -1,4 +1,5 @@
-// Bit tiles of an EdgeSet (layout: kernels/bit_tiles.h) as tensors: int32 [B*H, ceil(L/64), ceil(S/64), 128], on any device.
+// Bit tiles of an EdgeSet (layout: kernels/bit_tiles.h) as tensors: int32 [B*H, ceil(L/64), ceil(S/64), 128],
+// on any device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +10,10 @@
 
 namespace edgewise::graph {
 
-at::Tensor tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, const at::Tensor& col_indices);
-std::pair<at::Tensor, at::Tensor> csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles);  // offsets, columns
+at::Tensor tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets,
+                          const at::Tensor& col_indices);
+std::pair<at::Tensor, at::Tensor> csr_from_tiles(const EdgeShape& shape,
+                                                 const at::Tensor& tiles);  // offsets, columns
 // Tiles of the transposed graphs: [B*H, ceil(S/64), ceil(L/64), 128].
 at::Tensor transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles);
 at::Tensor empty_tiles(const EdgeShape& shape, at::Device device, bool zeroed);

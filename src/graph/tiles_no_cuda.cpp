@@ -7,15 +7,22 @@ namespace edgewise::graph {
 namespace {
 
 [[noreturn]] void not_built() {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "EdgeSet: bit tiles of CUDA tensors need a build with CUDA kernels; this one has none. Install "
-                              "the CUDA toolkit (nvcc) and configure again with -DEDGEWISE_CUDA=ON");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "EdgeSet: bit tiles of CUDA tensors need a build with CUDA kernels; this one has none. Install "
+      "the CUDA toolkit (nvcc) and configure again with -DEDGEWISE_CUDA=ON");
 }
 
 }  // namespace
 
-void cuda_tiles_from_csr(const EdgeShape&, const at::Tensor&, const at::Tensor&, at::Tensor&) { not_built(); }
-std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape&, const at::Tensor&) { not_built(); }
-void cuda_transpose_tiles(const EdgeShape&, const at::Tensor&, at::Tensor&) { not_built(); }
+void cuda_tiles_from_csr(const EdgeShape&, const at::Tensor&, const at::Tensor&, at::Tensor&) {
+  not_built();
+}
+std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape&, const at::Tensor&) {
+  not_built();
+}
+void cuda_transpose_tiles(const EdgeShape&, const at::Tensor&, at::Tensor&) {
+  not_built();
+}
 
 }  // namespace edgewise::graph

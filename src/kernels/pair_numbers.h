@@ -1,9 +1,10 @@
-// The random numbers of the pairs of one head, shared by the CPU and CUDA samplers that visit every pair, so that both draw the
-// same edges bit for bit.
+// The random numbers of the pairs of one head, shared by the CPU and CUDA samplers that visit every pair, so
+// that both draw the same edges bit for bit.
 //
-// Pair (row, column) has a 32-bit number. Its high half decides nearly always and costs one Philox call for eight pairs; the low half
-// has a call of its own that is made only where the high half leaves the decision open. The eight pairs of a call are columns
-// 32 c + 8 w + 2 t + h (w = 0..3 the word, h = 0, 1 the half) of call 4 c + t: what one lane of a tensor-core tile holds.
+// Pair (row, column) has a 32-bit number. Its high half decides nearly always and costs one Philox call for
+// eight pairs; the low half has a call of its own that is made only where the high half leaves the decision
+// open. The eight pairs of a call are columns 32 c + 8 w + 2 t + h (w = 0..3 the word, h = 0, 1 the half) of
+// call 4 c + t: what one lane of a tensor-core tile holds.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +42,16 @@ EDGEWISE_BOTH PairWords philox7(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t 
 inline constexpr uint32_t kPairHighLane = 5, kPairLowLane = 6, kCoinLane = 7;  // beside the lanes of philox.h
 
 // The call that holds the pair (row, column), and where in it.
-EDGEWISE_BOTH uint32_t pair_call(int column) { return static_cast<uint32_t>(column / 32 * 4 + column % 8 / 2); }
+EDGEWISE_BOTH uint32_t pair_call(int column) {
+  return static_cast<uint32_t>(column / 32 * 4 + column % 8 / 2);
+}
 EDGEWISE_BOTH uint32_t pair_half(const PairWords& words, int column) {  // 0 .. 65535
   return words.word[column / 8 % 4] >> (16 * (column % 2)) & 0xFFFFu;
 }
 EDGEWISE_BOTH uint32_t pair_number(uint64_t key, int row, int column) {
   const uint32_t r = static_cast<uint32_t>(row), call = pair_call(column);
-  return pair_half(philox7(r, call, 0, kPairHighLane, key), column) << 16 | pair_half(philox7(r, call, 0, kPairLowLane, key), column);
+  return pair_half(philox7(r, call, 0, kPairHighLane, key), column) << 16 |
+         pair_half(philox7(r, call, 0, kPairLowLane, key), column);
 }
 
 // Asks of one row, columns ascending: is the pair's number below a limit (out of 2^32)?
@@ -58,12 +62,15 @@ class PairDecisions {
   bool below(int column, double limit) {
     if (column / 32 != group_) {
       group_ = column / 32;
-      for (uint32_t t = 0; t < 4; ++t) high_[t] = philox7(row_, static_cast<uint32_t>(group_) * 4 + t, 0, kPairHighLane, key_);
+      for (uint32_t t = 0; t < 4; ++t)
+        high_[t] = philox7(row_, static_cast<uint32_t>(group_) * 4 + t, 0, kPairHighLane, key_);
     }
     const double least = static_cast<double>(pair_half(high_[column % 8 / 2], column) << 16);
     if (least >= limit) return false;
     if (least + 65535 < limit) return true;
-    return least + static_cast<double>(pair_half(philox7(row_, pair_call(column), 0, kPairLowLane, key_), column)) < limit;
+    return least + static_cast<double>(
+                       pair_half(philox7(row_, pair_call(column), 0, kPairLowLane, key_), column)) <
+           limit;
   }
 
  private:
@@ -73,8 +80,9 @@ class PairDecisions {
   PairWords high_[4] = {};
 };
 
-// 32 independent coins, each 1 with probability `rate`: those of columns 32 group .. 32 group + 31 of a row. The number of ones is
-// drawn first (Binomial, by inversion), then their places. limits[k] = 2^32 P(at most k ones), from coin_limits.
+// 32 independent coins, each 1 with probability `rate`: those of columns 32 group .. 32 group + 31 of a row.
+// The number of ones is drawn first (Binomial, by inversion), then their places. limits[k] = 2^32 P(at most k
+// ones), from coin_limits.
 inline constexpr int kCoins = 32;
 inline constexpr uint32_t kSurely = 0xFFFFFFFFu;  // a limit that no number passes
 EDGEWISE_BOTH uint32_t coins(uint64_t key, int row, int group, const uint32_t* limits) {
@@ -91,7 +99,10 @@ EDGEWISE_BOTH uint32_t coins(uint64_t key, int row, int group, const uint32_t* l
         words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), ++draw, kCoinLane, key);
         word = 0;
       }
-      source = word == 0 ? words.word[0] : word == 1 ? words.word[1] : word == 2 ? words.word[2] : words.word[3];
+      source = word == 0   ? words.word[0]
+               : word == 1 ? words.word[1]
+               : word == 2 ? words.word[2]
+                           : words.word[3];
       left = 6;
     }
     const uint32_t one = 1u << (source & 31);

@@ -52,7 +52,8 @@ std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_
     EncoderOutput encoded = encoder->forward(tower);
     densities.push_back(encoded.densities);
     if (encoded.penalty.defined()) output.tower_penalties.push_back(encoded.penalty);
-    output.edge_count = output.edge_count.defined() ? output.edge_count + encoded.edge_count : encoded.edge_count;
+    output.edge_count =
+        output.edge_count.defined() ? output.edge_count + encoded.edge_count : encoded.edge_count;
     for (EdgeSet& edges : encoded.edges) output.edges.push_back(std::move(edges));
     result.push_back({std::move(encoded), tower.mask});
   }

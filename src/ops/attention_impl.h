@@ -26,8 +26,8 @@ struct AttentionInputs {
 };
 
 struct AttentionForward {
-  at::Tensor output;  // [B, H, L, Dv]
-  at::Tensor lse;     // [B, H, L], -inf for a row with no edge
+  at::Tensor output;   // [B, H, L, Dv]
+  at::Tensor lse;      // [B, H, L], -inf for a row with no edge
   at::Tensor dropped;  // bit tiles of the edges that dropout removed, from implementations that keep them
 };
 
@@ -35,23 +35,27 @@ struct AttentionForward {
 struct CreditRequest {
   kernels::CreditRule rule = kernels::CreditRule::kNone;
   std::optional<EdgeSet> probes;
-  const EdgeCredit* learner = nullptr;  // for implementations that form the gradients of the memberships themselves
-  at::Tensor density_grad;              // [H] gradient of the sampled density, or undefined
+  const EdgeCredit* learner =
+      nullptr;              // for implementations that form the gradients of the memberships themselves
+  at::Tensor density_grad;  // [H] gradient of the sampled density, or undefined
 };
 
 struct AttentionBackward {
   at::Tensor query, key, value;  // gradients
   at::Tensor credit;             // [E] by the rule; undefined for kNone
   at::Tensor probe_credit;       // [probes], effect of adding each; undefined without probes
-  at::Tensor query_membership, key_side;  // gradients, from implementations that form them; then no credit is given
+  at::Tensor query_membership,
+      key_side;  // gradients, from implementations that form them; then no credit is given
 };
 
 // `scale` defaults to 1 / sqrt(D).
 AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  const EdgeSet& edges, std::optional<double> scale);
 
-// The implementation that `backend` names, or the best one for the device. `learner` is what the backward pass will serve.
-AttentionForward run_forward(const AttentionInputs& in, functional::Backend backend = functional::Backend::kAuto,
+// The implementation that `backend` names, or the best one for the device. `learner` is what the backward
+// pass will serve.
+AttentionForward run_forward(const AttentionInputs& in,
+                             functional::Backend backend = functional::Backend::kAuto,
                              const EdgeCredit* learner = nullptr);
 AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
                                const at::Tensor& grad_output, const CreditRequest& credit,

@@ -37,7 +37,9 @@ bool rows_aligned(const at::Tensor& x) {
   return x.stride(3) == 1 && x.stride(2) % step == 0 && x.stride(1) % step == 0 && x.stride(0) % step == 0 &&
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
-at::Tensor aligned(const at::Tensor& x) { return rows_aligned(x) ? x : x.clone(at::MemoryFormat::Contiguous); }
+at::Tensor aligned(const at::Tensor& x) {
+  return rows_aligned(x) ? x : x.clone(at::MemoryFormat::Contiguous);
+}
 
 // [B, H, N, D] whose memory is [B, N, H, D], so that joining the heads afterwards costs nothing.
 at::Tensor empty_heads(const at::Tensor& like, int64_t tokens, int64_t width) {
@@ -45,7 +47,9 @@ at::Tensor empty_heads(const at::Tensor& like, int64_t tokens, int64_t width) {
 }
 
 // Clusters as the kernels take them: 32 or 128, missing ones 0.
-int64_t padded_clusters(int64_t clusters) { return clusters <= 32 ? 32 : 128; }
+int64_t padded_clusters(int64_t clusters) {
+  return clusters <= 32 ? 32 : 128;
+}
 at::Tensor members(const at::Tensor& membership, at::ScalarType dtype) {
   const int64_t clusters = membership.size(3), wanted = padded_clusters(clusters);
   at::Tensor result = membership.detach().to(dtype);
@@ -67,7 +71,8 @@ bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat) return true;
   if (in.dropout_p > 0) return false;  // only tiles know dropout
   if (!in.edges.has_csr()) return false;
-  return static_cast<double>(in.edges.edge_count()) < kGatherDensity * static_cast<double>(in.edges.shape().pairs());
+  return static_cast<double>(in.edges.edge_count()) <
+         kGatherDensity * static_cast<double>(in.edges.shape().pairs());
 }
 
 AttentionInputs with_aligned_rows(AttentionInputs in) {
@@ -104,7 +109,8 @@ AttentionForward gather_forward(const AttentionInputs& in, AttentionForward resu
   params.query = view<T>(in.query);
   params.key = view<T>(in.key);
   params.value = view<T>(in.value);
-  params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(), in.edges.col_indices().const_data_ptr<int32_t>()};
+  params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(),
+                  in.edges.col_indices().const_data_ptr<int32_t>()};
   params.output = mutable_view<T>(result.output);
   params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
@@ -126,7 +132,8 @@ struct LearnerTensors {
     key_side_grad = at::empty(key_side.sizes(), fp32);
     if (request.density_grad.defined() && credit.pairs_per_head > 0)
       density_grad = (request.density_grad / credit.pairs_per_head).to(at::kFloat).contiguous();
-    if (credit.probes) probe_rates = at::tensor(credit.probe_rates, at::kDouble).to(in.query.device(), at::kFloat);
+    if (credit.probes)
+      probe_rates = at::tensor(credit.probe_rates, at::kDouble).to(in.query.device(), at::kFloat);
   }
 
   template <typename Params>
@@ -164,11 +171,13 @@ void gather_backward(const AttentionInputs& in, const AttentionForward& forward,
   const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
   params.row_values = row_values.mutable_data_ptr<float>();
   const auto by_queries = [](const EdgeSet& edges) {
-    return kernels::cuda::EdgeList{edges.row_offsets().const_data_ptr<int64_t>(), edges.col_indices().const_data_ptr<int32_t>()};
+    return kernels::cuda::EdgeList{edges.row_offsets().const_data_ptr<int64_t>(),
+                                   edges.col_indices().const_data_ptr<int32_t>()};
   };
   const auto by_keys = [](const EdgeSet& edges) {
     const TransposedEdges& turned = edges.transposed();
-    return kernels::cuda::EdgeList{turned.column_offsets.const_data_ptr<int64_t>(), turned.row_indices.const_data_ptr<int32_t>()};
+    return kernels::cuda::EdgeList{turned.column_offsets.const_data_ptr<int64_t>(),
+                                   turned.row_indices.const_data_ptr<int32_t>()};
   };
   params.edges = by_queries(in.edges);
   params.edges_by_keys = by_keys(in.edges);
@@ -252,7 +261,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
     if (const std::string refusal = learner_refusal(*credit); !refusal.empty()) return {"", refusal};
   if (gather ? !kernels::cuda::gather_takes(dim, clusters)
              : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
-    return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters is not built"};
+    return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +
+                    " clusters is not built"};
   if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
   return {"tiles", in.edges.has_csr() ? "edges are dense enough" : "the edges are tiles already"};
 }
@@ -265,7 +275,8 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   result.output = empty_heads(in.query, shape.queries, in.value.size(3));
   result.lse = at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(at::kFloat));
   if (by_gather(in))
-    return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result) : gather_forward<Bf16>(in, result);
+    return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result)
+                                                : gather_forward<Bf16>(in, result);
   kernels::cuda::TileForwardParams params;
   params.shape = tile_shape(shape);
   params.head_dim = in.query.size(3);

@@ -1,4 +1,5 @@
-// The CUDA kernels behind edge_attention and sample_sbm_edges. Without CUDA in the build, a stub whose refusals say so.
+// The CUDA kernels behind edge_attention and sample_sbm_edges. Without CUDA in the build, a stub whose
+// refusals say so.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace edgewise::ops {
 
-// Which kernel a call takes on a GPU, and why; `kernel` is empty when none does and `reason` then says why not.
+// Which kernel a call takes on a GPU, and why; `kernel` is empty when none does and `reason` then says why
+// not.
 struct CudaChoice {
   std::string kernel;  // "tiles", "gather" or ""
   std::string reason;
@@ -18,14 +20,15 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
 
 AttentionForward cuda_forward(const AttentionInputs& in);
 // Also fills in the gradients of the memberships when the request has a learner.
-AttentionBackward cuda_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad_output,
-                                const CreditRequest& credit);
+AttentionBackward cuda_backward(const AttentionInputs& in, const AttentionForward& forward,
+                                const at::Tensor& grad_output, const CreditRequest& credit);
 
 // Samplers over bit tiles. `refusal` is empty when they take the call.
 std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler);
 EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                     const SampleOptions& options);
 std::string cuda_probe_refusal(const EdgeSet& edges);
-EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates, const SampleOptions& options);
+EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates,
+                           const SampleOptions& options);
 
 }  // namespace edgewise::ops

@@ -21,7 +21,8 @@ using kernels::cuda::HeadTensor;
 
 // One bit per pair must fit comfortably.
 constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
-// Room for pairs that the products leave open: with bf16 memberships a few in 10^5, with fp32 below one in 128.
+// Room for pairs that the products leave open: with bf16 memberships a few in 10^5, with fp32 below one in
+// 128.
 constexpr int64_t kPairsPerOpenPlace = 128;
 
 int64_t padded_clusters(int64_t clusters) {
@@ -43,11 +44,13 @@ at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device) 
 const uint8_t* bytes_of(const at::Tensor& mask) {
   return mask.defined() ? reinterpret_cast<const uint8_t*>(mask.const_data_ptr<bool>()) : nullptr;
 }
-at::Tensor device_keys(const SampleOptions& options, kernels::Purpose purpose, const EdgeShape& shape, at::Device device) {
+at::Tensor device_keys(const SampleOptions& options, kernels::Purpose purpose, const EdgeShape& shape,
+                       at::Device device) {
   return stream_keys(options.random, purpose, shape).to(device, /*non_blocking=*/true);
 }
 at::Tensor column_words(const EdgeShape& shape, at::Device device) {
-  return at::empty({shape.batch, (shape.keys + 63) / 64, 4}, at::TensorOptions().dtype(at::kInt).device(device));
+  return at::empty({shape.batch, (shape.keys + 63) / 64, 4},
+                   at::TensorOptions().dtype(at::kInt).device(device));
 }
 
 }  // namespace
@@ -57,10 +60,12 @@ std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeSh
   if (at::cuda::getDeviceProperties(query_membership.get_device())->major != 9)
     return "the kernels are built for Hopper (compute capability 9.0)";
   if (sampler != Sampler::kAuto && sampler != Sampler::kDirect) return "only the direct sampler runs on CUDA";
-  if (!kernels::cuda::tile_sample_takes(padded_clusters(query_membership.size(3)))) return "more than 256 clusters";
+  if (!kernels::cuda::tile_sample_takes(padded_clusters(query_membership.size(3))))
+    return "more than 256 clusters";
   if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
     return "memberships that are neither float32 nor bfloat16";
-  if (static_cast<double>(shape.pairs()) / 8 > kLargestTileBytes) return "one bit per pair would take more than 16 GiB";
+  if (static_cast<double>(shape.pairs()) / 8 > kLargestTileBytes)
+    return "one bit per pair would take more than 16 GiB";
   return "";
 }
 
@@ -82,7 +87,8 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   }
   params.poisson = options.law == EdgeLaw::kPoisson;
   params.exploration = static_cast<float>(options.exploration);
-  const at::Tensor query_mask = mask_bytes(options.query_mask, device), key_mask = mask_bytes(options.key_mask, device);
+  const at::Tensor query_mask = mask_bytes(options.query_mask, device),
+                   key_mask = mask_bytes(options.key_mask, device);
   params.query_mask = bytes_of(query_mask);
   params.key_mask = bytes_of(key_mask);
   params.is_causal = options.is_causal;
@@ -95,7 +101,8 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   const at::Tensor columns = column_words(shape, device);
   params.column_words = words_of(columns);
   params.open_capacity = std::max<int64_t>(shape.pairs() / kPairsPerOpenPlace, 4096);
-  const at::Tensor open = at::empty({params.open_capacity}, int64_options), open_count = at::zeros({1}, int64_options);
+  const at::Tensor open = at::empty({params.open_capacity}, int64_options),
+                   open_count = at::zeros({1}, int64_options);
   params.open_pairs = reinterpret_cast<uint64_t*>(open.mutable_data_ptr<int64_t>());
   params.open_count = reinterpret_cast<unsigned long long*>(open_count.mutable_data_ptr<int64_t>());
   check_launch("tile_sample", kernels::cuda::launch_tile_sample(params, current_stream()));
@@ -106,14 +113,16 @@ std::string cuda_probe_refusal(const EdgeSet& edges) {
   return edges.device().is_cuda() && !edges.has_csr() ? "" : "the edges are not tiles on a CUDA device";
 }
 
-EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates, const SampleOptions& options) {
+EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates,
+                           const SampleOptions& options) {
   const EdgeShape& shape = edges.shape();
   const at::Device device = edges.device();
   const c10::cuda::CUDAGuard guard(device);
   const at::Tensor limits = at::empty({shape.batch, kernels::kCoins}, at::kInt);
   for (int64_t b = 0; b < shape.batch; ++b)
-    kernels::coin_limits(rates[static_cast<size_t>(b)],
-                         reinterpret_cast<uint32_t*>(limits.mutable_data_ptr<int32_t>()) + b * kernels::kCoins);
+    kernels::coin_limits(
+        rates[static_cast<size_t>(b)],
+        reinterpret_cast<uint32_t*>(limits.mutable_data_ptr<int32_t>()) + b * kernels::kCoins);
   const at::Tensor device_limits = limits.to(device, /*non_blocking=*/true);
   kernels::cuda::TileProbeParams params;
   params.shape = tile_shape(shape);
@@ -121,7 +130,8 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
   params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
   params.limits = words_of(device_limits);
-  const at::Tensor query_mask = mask_bytes(options.query_mask, device), key_mask = mask_bytes(options.key_mask, device);
+  const at::Tensor query_mask = mask_bytes(options.query_mask, device),
+                   key_mask = mask_bytes(options.key_mask, device);
   params.query_mask = bytes_of(query_mask);
   params.key_mask = bytes_of(key_mask);
   params.is_causal = options.is_causal;

@@ -58,14 +58,15 @@ using functional::Backend;
 
 namespace {
 
-// On a GPU what our kernels refuse runs in plain ATen: dense matrices win unless edges are rare; the edge list keeps memory linear.
+// On a GPU what our kernels refuse runs in plain ATen: dense matrices win unless edges are rare; the edge
+// list keeps memory linear.
 Backend resolve(Backend backend, const AttentionInputs& in, const EdgeCredit* learner) {
   if (in.query.is_cpu()) return backend == Backend::kAuto ? Backend::kKernel : backend;
   if (backend != Backend::kAuto && backend != Backend::kKernel) return backend;
   const CudaChoice choice = choose_cuda_attention(in, learner);
   if (!choice.kernel.empty()) return Backend::kKernel;
-  TORCH_CHECK_VALUE(backend != Backend::kKernel, "edge_attention: no kernel takes this call on ", in.query.device(), ": ",
-                    choice.reason, ". Use Backend::kAuto");
+  TORCH_CHECK_VALUE(backend != Backend::kKernel, "edge_attention: no kernel takes this call on ",
+                    in.query.device(), ": ", choice.reason, ". Use Backend::kAuto");
   const double pairs = static_cast<double>(in.edges.shape().pairs());
   const double edges = static_cast<double>(in.edges.edge_count());
   return pairs < 0x1.0p32 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
@@ -99,7 +100,8 @@ AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward
                                const at::Tensor& grad, const CreditRequest& credit, Backend backend) {
   switch (resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
-      return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit) : cuda_backward(in, forward, grad, credit);
+      return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit)
+                               : cuda_backward(in, forward, grad, credit);
     case Backend::kDense:
       return reference::dense_backward(in, forward, grad, credit);
     default:

@@ -85,7 +85,8 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   at::Tensor query_grad = backward.query_membership, key_grad = backward.key_side;
   const auto add = [&](const EdgeSet& set, const at::Tensor& values) {
     const at::Tensor rows = ops::multiply_rows(set, values.to(target), credit.key_side.detach());
-    const at::Tensor columns = ops::multiply_columns(set, values.to(target), credit.query_membership.detach());
+    const at::Tensor columns =
+        ops::multiply_columns(set, values.to(target), credit.query_membership.detach());
     query_grad = query_grad.defined() ? query_grad + rows : rows;
     key_grad = key_grad.defined() ? key_grad + columns : columns;
   };
@@ -111,7 +112,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                                 const at::Tensor& key_side,
                                                 const c10::intrusive_ptr<Call>& call) {
     context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
-    const AttentionForward result = ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
+    const AttentionForward result =
+        ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
     call->lse = result.lse;
     call->dropped = result.dropped;
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});

@@ -1,5 +1,5 @@
-// In place of cuda_attention.cpp and cuda_sample.cpp in a build without CUDA: every call is refused, so that dispatch takes the
-// reference.
+// In place of cuda_attention.cpp and cuda_sample.cpp in a build without CUDA: every call is refused, so that
+// dispatch takes the reference.
 #include "ops/cuda_impl.h"
 
 namespace edgewise::ops {
@@ -10,16 +10,25 @@ constexpr const char* kWhy =
 
 }  // namespace
 
-CudaChoice choose_cuda_attention(const AttentionInputs&, const EdgeCredit*) { return {"", kWhy}; }
-AttentionForward cuda_forward(const AttentionInputs&) { TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy); }
-AttentionBackward cuda_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&, const CreditRequest&) {
+CudaChoice choose_cuda_attention(const AttentionInputs&, const EdgeCredit*) {
+  return {"", kWhy};
+}
+AttentionForward cuda_forward(const AttentionInputs&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
 }
-std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) { return kWhy; }
+AttentionBackward cuda_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
+                                const CreditRequest&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
+}
+std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) {
+  return kWhy;
+}
 EdgeSet cuda_sample(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_sbm_edges: ", kWhy);
 }
-std::string cuda_probe_refusal(const EdgeSet&) { return kWhy; }
+std::string cuda_probe_refusal(const EdgeSet&) {
+  return kWhy;
+}
 EdgeSet cuda_sample_probes(const EdgeSet&, const std::vector<double>&, const SampleOptions&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_probe_edges: ", kWhy);
 }

@@ -28,7 +28,8 @@ at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const a
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense);
 at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right);
 
-// The numbers by which samplers that visit every pair decide (kernels/pair_numbers.h): [B, H, L, S] int64 in [0, 2^32).
+// The numbers by which samplers that visit every pair decide (kernels/pair_numbers.h): [B, H, L, S] int64 in
+// [0, 2^32).
 at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
 // The random words of dropout for all pairs, as the kernels draw them: [B, H, L, S] int64 in [0, 2^32).
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);

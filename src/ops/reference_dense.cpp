@@ -54,7 +54,7 @@ AttentionForward dense_forward(const AttentionInputs& in) {
   const at::Tensor lse = state.scores.masked_fill(state.mask.logical_not(), -kInfinity).logsumexp(-1);
   at::Tensor weights = masked_softmax(state);
   if (in.dropout_p > 0) weights = weights * state.factors;
-  return {at::matmul(weights, state.value).to(in.query.scalar_type()), lse};
+  return {at::matmul(weights, state.value).to(in.query.scalar_type()), lse, {}};
 }
 
 AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForward& forward,

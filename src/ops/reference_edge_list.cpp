@@ -97,7 +97,8 @@ AttentionForward edge_list_forward(const AttentionInputs& in) {
   const at::Tensor output = sum_by(places.rows, weights.unsqueeze(1) * values, shape.rows());
   return {output.view({shape.batch, shape.heads, shape.queries, in.value.size(3)}).to(in.query.scalar_type()),
           at::where(total > 0, top + total.log(), at::full_like(top, -kInfinity))
-              .view({shape.batch, shape.heads, shape.queries})};
+              .view({shape.batch, shape.heads, shape.queries}),
+          {}};
 }
 
 AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionForward& forward,

@@ -24,8 +24,8 @@ at::Tensor low_half(const at::Tensor& product) {
 }
 
 // The four words of philox({row, block, 0, lane}, key), for int64 tensors that broadcast.
-std::array<at::Tensor, 4> philox_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block, uint32_t lane,
-                                       int rounds) {
+std::array<at::Tensor, 4> philox_words(const at::Tensor& key, const at::Tensor& row, const at::Tensor& block,
+                                       uint32_t lane, int rounds) {
   const at::Tensor zero = at::zeros({1}, key.options());
   at::Tensor key0 = low_half(key), key1 = high_half(key);
   std::array<at::Tensor, 4> counter = {row, block, zero, zero + int64_t{lane}};
@@ -49,7 +49,8 @@ std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& r
 at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t heads = shape.batch * shape.heads, groups = (shape.keys + 31) / 32;
-  const at::Tensor keys = head_keys.to(device).view({-1, 1, 1}), rows = at::arange(shape.queries, options).view({1, -1, 1});
+  const at::Tensor keys = head_keys.to(device).view({-1, 1, 1}),
+                   rows = at::arange(shape.queries, options).view({1, -1, 1});
   const at::Tensor calls = at::arange(groups * 4, options).view({1, 1, -1});
   const auto halves = [&](uint32_t lane) {
     const auto words = philox_words(keys, rows, calls, lane, 7);
@@ -57,7 +58,8 @@ at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at:
     std::vector<at::Tensor> parts;
     for (const at::Tensor& word : words) {
       const at::Tensor whole = word.expand({heads, shape.queries, groups * 4}).reshape(size);
-      parts.push_back(at::stack({whole.bitwise_and(0xFFFF), whole.bitwise_right_shift(16)}, 4));  // [.., t, half]
+      parts.push_back(
+          at::stack({whole.bitwise_and(0xFFFF), whole.bitwise_right_shift(16)}, 4));  // [.., t, half]
     }
     return at::stack(parts, 3);  // [.., group, word, t, half]: columns in order
   };

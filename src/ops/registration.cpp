@@ -61,7 +61,7 @@ AttentionForward checked_forward(const AttentionInputs& in, const at::Tensor& ou
                         lse.scalar_type() == in.accumulator(),
                     "edge_attention_backward: expected lse ", in.accumulator(), " [B, H, L]; got ",
                     lse.scalar_type(), " of shape ", lse.sizes());
-  return {output, lse.contiguous()};
+  return {output, lse.contiguous(), {}};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(

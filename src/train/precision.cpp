@@ -7,7 +7,8 @@
 namespace edgewise::train {
 namespace {
 
-constexpr EnumNames<Precision, 2> kPrecisions{"precision", {{{"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}}}};
+constexpr EnumNames<Precision, 2> kPrecisions{"precision",
+                                              {{{"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}}}};
 
 }  // namespace
 

@@ -27,9 +27,10 @@ double relative_error(const at::Tensor& found, const at::Tensor& expected) {
 struct Result {
   at::Tensor output, query, key, value;
 };
-Result run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const EdgeSet& edges, const at::Tensor& grad,
-           Backend backend) {
-  const at::Tensor query = q.detach().requires_grad_(), key = k.detach().requires_grad_(), value = v.detach().requires_grad_();
+Result run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const EdgeSet& edges,
+           const at::Tensor& grad, Backend backend) {
+  const at::Tensor query = q.detach().requires_grad_(), key = k.detach().requires_grad_(),
+                   value = v.detach().requires_grad_();
   functional::EdgeAttentionOptions options;
   options.backend = backend;
   const at::Tensor output = edge_attention(query, key, value, edges, options);
@@ -45,10 +46,14 @@ struct Case {
   const char* kernel;
 };
 const std::vector<Case> kCases = {
-    {{2, 3, 200, 333}, 32, at::kBFloat16, 0.2, "tiles"},  {{1, 2, 64, 64}, 64, at::kBFloat16, 0.5, "tiles"},
-    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "gather"}, {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "gather"},
-    {{2, 3, 100, 133}, 32, at::kFloat, 0.2, "gather"},    {{1, 1, 1, 1}, 32, at::kBFloat16, 1.0, "tiles"},
-    {{2, 2, 130, 70}, 16, at::kFloat, 0.1, "gather"},     {{1, 2, 65, 129}, 128, at::kFloat, 0.1, "gather"},
+    {{2, 3, 200, 333}, 32, at::kBFloat16, 0.2, "tiles"},
+    {{1, 2, 64, 64}, 64, at::kBFloat16, 0.5, "tiles"},
+    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "gather"},
+    {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "gather"},
+    {{2, 3, 100, 133}, 32, at::kFloat, 0.2, "gather"},
+    {{1, 1, 1, 1}, 32, at::kBFloat16, 1.0, "tiles"},
+    {{2, 2, 130, 70}, 16, at::kFloat, 0.1, "gather"},
+    {{1, 2, 65, 129}, 128, at::kFloat, 0.1, "gather"},
 };
 
 TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
@@ -56,14 +61,18 @@ TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
     const auto make = [&](int64_t tokens, int64_t seed) {
       return kit::randn({c.shape.batch, c.shape.heads, tokens, c.dim}, seed, c.dtype);
     };
-    const at::Tensor q = make(c.shape.queries, 1), k = make(c.shape.keys, 2), v = make(c.shape.keys, 3), g = make(c.shape.queries, 4);
+    const at::Tensor q = make(c.shape.queries, 1), k = make(c.shape.keys, 2), v = make(c.shape.keys, 3),
+                     g = make(c.shape.queries, 4);
     at::Tensor mask = kit::random_mask(c.shape, c.density, 5);
     if (c.shape.queries > 9) mask.select(2, 9).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
-    const Result expected =
-        run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges, g.to(at::kDouble), Backend::kReference);
+    const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
+                                g.to(at::kDouble), Backend::kReference);
     const EdgeSet device_edges = edges.to(at::kCUDA);
-    EXPECT_EQ(ops::choose_cuda_attention(ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), device_edges, {}), nullptr).kernel, c.kernel);
+    EXPECT_EQ(ops::choose_cuda_attention(
+                  ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), device_edges, {}), nullptr)
+                  .kernel,
+              c.kernel);
     const Result found = run(q.cuda(), k.cuda(), v.cuda(), device_edges, g.cuda(), Backend::kKernel);
     const double limit = c.dtype == at::kFloat ? 2e-5 : 1.5e-2;
     EXPECT_LE(relative_error(found.output, expected.output), limit) << to_string(c.shape);
@@ -81,14 +90,16 @@ TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
 TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
   for (const double density : {0.2, 0.01}) {
     const EdgeShape shape{1, 2, 256, 256};
-    at::Tensor q = kit::randn({1, 2, 256, 32}, 1, at::kBFloat16), k = kit::randn({1, 2, 256, 32}, 2, at::kBFloat16),
+    at::Tensor q = kit::randn({1, 2, 256, 32}, 1, at::kBFloat16),
+               k = kit::randn({1, 2, 256, 32}, 2, at::kBFloat16),
                v = kit::randn({1, 2, 256, 32}, 3, at::kBFloat16);
     q.select(2, 7).mul_(200);
     q.select(2, 8).mul_(1e-3).sub_(3 * k.select(2, 0));
     at::Tensor mask = kit::random_mask(shape, density, 5);
     mask.select(3, 5).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
-    const at::Tensor expected = edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges);
+    const at::Tensor expected =
+        edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges);
     k.select(2, 5).fill_(NAN), v.select(2, 5).fill_(NAN);
     const at::Tensor found = edge_attention(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA));
     EXPECT_LE(relative_error(found, expected), 1e-2) << density;
@@ -98,10 +109,13 @@ TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
 // Dropout removes the same pairs on every device.
 TEST_F(CudaAttention, DropsTheSameEdgesAsTheReference) {
   const EdgeShape shape{2, 2, 200, 150};
-  const auto make = [&](int64_t tokens, int64_t seed) { return kit::randn({2, 2, tokens, 32}, seed, at::kBFloat16); };
+  const auto make = [&](int64_t tokens, int64_t seed) {
+    return kit::randn({2, 2, tokens, 32}, seed, at::kBFloat16);
+  };
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 5));
   const auto run_on = [&](at::Device device, at::ScalarType dtype) {
-    const at::Tensor q = make(200, 1).to(device, dtype).requires_grad_(), k = make(150, 2).to(device, dtype).requires_grad_(),
+    const at::Tensor q = make(200, 1).to(device, dtype).requires_grad_(),
+                     k = make(150, 2).to(device, dtype).requires_grad_(),
                      v = make(150, 3).to(device, dtype).requires_grad_();
     functional::EdgeAttentionOptions options;
     options.dropout_p = 0.3;
@@ -123,7 +137,8 @@ TEST_F(CudaAttention, IsTheSameTwice) {
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 5)).to(at::kCUDA);
   const Result a = run(make(1), make(2), make(3), edges, make(4), Backend::kKernel);
   const Result b = run(make(1), make(2), make(3), edges, make(4), Backend::kKernel);
-  EXPECT_TRUE(at::equal(a.output, b.output) && at::equal(a.query, b.query) && at::equal(a.key, b.key) && at::equal(a.value, b.value));
+  EXPECT_TRUE(at::equal(a.output, b.output) && at::equal(a.query, b.query) && at::equal(a.key, b.key) &&
+              at::equal(a.value, b.value));
 }
 
 TEST_F(CudaAttention, SaysWhyItDoesNotTakeACall) {

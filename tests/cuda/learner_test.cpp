@@ -1,4 +1,5 @@
-// The gradients of the memberships from the CUDA kernels against the reference, for each estimator and with probes.
+// The gradients of the memberships from the CUDA kernels against the reference, for each estimator and with
+// probes.
 #include <edgewise/ops/functional.h>
 
 #include <gtest/gtest.h>
@@ -21,8 +22,10 @@ struct Case {
   double edge_density;
 };
 const std::vector<Case> kCases = {
-    {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},          {"logit, clipped", Estimator::kLogit, 0.01, false, false, 128, 0.2},
-    {"paper", Estimator::kPaper, 0, false, true, 32, 0.2},           {"counterfactual", Estimator::kCounterfactual, 0, true, false, 32, 0.2},
+    {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},
+    {"logit, clipped", Estimator::kLogit, 0.01, false, false, 128, 0.2},
+    {"paper", Estimator::kPaper, 0, false, true, 32, 0.2},
+    {"counterfactual", Estimator::kCounterfactual, 0, true, false, 32, 0.2},
     {"counterfactual, 20 clusters", Estimator::kCounterfactual, 0, true, true, 20, 0.2},
     {"logit, rare edges", Estimator::kLogit, 0.01, false, true, 32, 0.01},
     {"counterfactual, rare edges", Estimator::kCounterfactual, 0, true, false, 128, 0.01},
@@ -31,14 +34,17 @@ const std::vector<Case> kCases = {
 struct Grads {
   at::Tensor query_membership, key_side, query;
 };
-Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet& edges, const EdgeSet& probes) {
+Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet& edges,
+          const EdgeSet& probes) {
   const EdgeShape& shape = edges.shape();
   const auto make = [&](int64_t tokens, int64_t width, int64_t seed, bool positive) {
     const std::vector<int64_t> sizes = {shape.batch, shape.heads, tokens, width};
-    const at::Tensor x = positive ? kit::rand(sizes, seed, at::kBFloat16) : kit::randn(sizes, seed, at::kBFloat16);
+    const at::Tensor x =
+        positive ? kit::rand(sizes, seed, at::kBFloat16) : kit::randn(sizes, seed, at::kBFloat16);
     return x.to(device, dtype).requires_grad_();
   };
-  const at::Tensor q = make(shape.queries, 32, 1, false), k = make(shape.keys, 32, 2, false), v = make(shape.keys, 32, 3, false);
+  const at::Tensor q = make(shape.queries, 32, 1, false), k = make(shape.keys, 32, 2, false),
+                   v = make(shape.keys, 32, 3, false);
   EdgeCredit credit;
   credit.query_membership = make(shape.queries, c.clusters, 4, true);
   credit.key_side = make(shape.keys, c.clusters, 5, true);
@@ -57,7 +63,10 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
   const auto result = functional::edge_attention(q, k, v, device_edges, credit);
   const at::Tensor g = kit::randn(q.sizes(), 6, at::kBFloat16).to(device, dtype);
   at::Tensor loss = (result.output * g).sum();
-  if (c.density) loss = loss + (result.sampled_density * at::arange(1, shape.heads + 1, result.sampled_density.options())).sum() * 5;
+  if (c.density)
+    loss =
+        loss +
+        (result.sampled_density * at::arange(1, shape.heads + 1, result.sampled_density.options())).sum() * 5;
   loss.backward();
   return {credit.query_membership.grad(), credit.key_side.grad(), q.grad()};
 }
@@ -68,8 +77,10 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
     at::Tensor mask = kit::random_mask(shape, c.edge_density, 7);
     mask.select(2, 3).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
-    const EdgeSet probes = EdgeSet::from_mask(kit::random_mask(shape, 0.05, 8).logical_and(mask.logical_not()));
-    const Grads expected = run(c, at::kCPU, at::kDouble, edges, probes), found = run(c, at::kCUDA, at::kBFloat16, edges, probes);
+    const EdgeSet probes =
+        EdgeSet::from_mask(kit::random_mask(shape, 0.05, 8).logical_and(mask.logical_not()));
+    const Grads expected = run(c, at::kCPU, at::kDouble, edges, probes),
+                found = run(c, at::kCUDA, at::kBFloat16, edges, probes);
     const auto error = [](const at::Tensor& f, const at::Tensor& e) {
       return ((f.to(at::kCPU, at::kDouble) - e).norm() / e.norm()).item<double>();
     };

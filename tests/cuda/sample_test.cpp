@@ -34,13 +34,15 @@ TEST_F(CudaSample, EqualsTheDirectSamplerOnCpu) {
           const EdgeSet found = sample_sbm_edges(queries.cuda(), keys.cuda(), options);
           EXPECT_FALSE(found.has_csr());
           EXPECT_TRUE(at::equal(found.edges_per_head().cpu(), expected.edges_per_head()));
-          EXPECT_TRUE(at::equal(found.col_indices().cpu(), expected.col_indices())) << clusters << to_string(law) << dtype << restricted;
+          EXPECT_TRUE(at::equal(found.col_indices().cpu(), expected.col_indices()))
+              << clusters << to_string(law) << dtype << restricted;
           EXPECT_TRUE(at::equal(found.row_offsets().cpu(), expected.row_offsets()));
         }
 }
 
 TEST_F(CudaSample, DrawsProbesAtTheirRateAndOnlyAmongAbsentPairs) {
-  const at::Tensor queries = kit::rand({2, 4, 512, 32}, 1).cuda(), keys = (kit::rand({2, 4, 512, 32}, 2) / 32).cuda();
+  const at::Tensor queries = kit::rand({2, 4, 512, 32}, 1).cuda(),
+                   keys = (kit::rand({2, 4, 512, 32}, 2) / 32).cuda();
   SampleOptions options;
   options.random = {.seed = 5};
   options.key_mask = (kit::rand({2, 512}, 3) < 0.8).cuda();

@@ -11,7 +11,8 @@
 namespace edgewise {
 namespace {
 
-const std::vector<EdgeShape> kShapes = {{2, 3, 200, 130}, {1, 1, 64, 64}, {1, 2, 1, 300}, {1, 1, 65, 1}, {2, 1, 0, 5}};
+const std::vector<EdgeShape> kShapes = {
+    {2, 3, 200, 130}, {1, 1, 64, 64}, {1, 2, 1, 300}, {1, 1, 65, 1}, {2, 1, 0, 5}};
 
 class Tiles : public kit::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(All, Tiles, kit::devices(), kit::device_name);
@@ -33,7 +34,8 @@ TEST_P(Tiles, ComeFromCsrAndGoBack) {
 TEST_P(Tiles, TransposeAsTheMaskDoes) {
   for (const EdgeShape& shape : kShapes) {
     const at::Tensor mask = kit::random_mask(shape, 0.3, 2).to(device());
-    const EdgeSet edges = EdgeSet::from_mask(mask), turned = EdgeSet::from_mask(mask.transpose(2, 3).contiguous());
+    const EdgeSet edges = EdgeSet::from_mask(mask),
+                  turned = EdgeSet::from_mask(mask.transpose(2, 3).contiguous());
     EXPECT_TRUE(at::equal(edges.transposed_tiles(), turned.tiles())) << to_string(shape);
   }
 }

@@ -9,8 +9,12 @@
 
 namespace edgewise::kit {
 
-inline auto devices() { return ::testing::Values("cpu", "cuda"); }
-inline std::string device_name(const ::testing::TestParamInfo<const char*>& given) { return given.param; }
+inline auto devices() {
+  return ::testing::Values("cpu", "cuda");
+}
+inline std::string device_name(const ::testing::TestParamInfo<const char*>& given) {
+  return given.param;
+}
 
 class DeviceTest : public ::testing::TestWithParam<const char*> {
  protected:

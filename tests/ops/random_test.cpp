@@ -61,7 +61,8 @@ TEST(PairNumbers, CoinsComeUpAtTheirRateAndIndependently) {
       sum += count, squares += count * count, neighbours += std::popcount(bits & (bits >> 1));
       for (int place = 0; place < 32; ++place) ones[static_cast<size_t>(place)] += bits >> place & 1;
     }
-    const double mean = sum / kDraws, variance = squares / kDraws - mean * mean, deviation = std::sqrt(rate * (1 - rate) * kDraws);
+    const double mean = sum / kDraws, variance = squares / kDraws - mean * mean,
+                 deviation = std::sqrt(rate * (1 - rate) * kDraws);
     for (const int found : ones) EXPECT_NEAR(found, rate * kDraws, 5 * deviation) << rate;
     EXPECT_NEAR(variance, 32 * rate * (1 - rate), 0.05 * 32 * rate * (1 - rate)) << rate;
     EXPECT_NEAR(neighbours / kDraws, 31 * rate * rate, 6 * std::sqrt(31 * rate * rate / kDraws)) << rate;

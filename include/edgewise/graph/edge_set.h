@@ -1,8 +1,8 @@
 // EdgeSet: the edges of B x H bipartite graphs between L queries and S keys.
 //
-// Edges are a set: within a row the columns are sorted and unique. There are two physical layouts, CSR over all B*H*L
-// rows and 64 x 64 bit tiles; a set is born in one of them. The other one, the transposed layouts and the dense mask are
-// made on first use and kept.
+// Edges are a set: within a row the columns are sorted and unique. There are two physical layouts, CSR over
+// all B*H*L rows and 64 x 64 bit tiles; a set is born in one of them. The other one, the transposed layouts
+// and the dense mask are made on first use and kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,8 +44,9 @@ class EdgeSet {
   static EdgeSet from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
   // The same without the checks, for edges made inside the library.
   static EdgeSet from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices);
-  // From bit tiles (layout: src/kernels/bit_tiles.h), int32 [B*H, ceil(L/64), ceil(S/64), 128], made inside the library;
-  // edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody asks for CSR.
+  // From bit tiles (layout: src/kernels/bit_tiles.h), int32 [B*H, ceil(L/64), ceil(S/64), 128], made inside
+  // the library; edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody
+  // asks for CSR.
   static EdgeSet from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head = {});
   // From a boolean mask [B, H, L, S], true = edge.
   static EdgeSet from_mask(const at::Tensor& mask);
@@ -55,14 +56,14 @@ class EdgeSet {
   const EdgeShape& shape() const;
   int64_t edge_count() const;  // E; makes CSR
   at::Device device() const;
-  bool has_csr() const;  // CSR is there already
+  bool has_csr() const;                   // CSR is there already
   const at::Tensor& row_offsets() const;  // [B*H*L + 1] int64
   const at::Tensor& col_indices() const;  // [E] int32
   const TransposedEdges& transposed() const;
   const at::Tensor& tiles() const;             // [B*H, ceil(L/64), ceil(S/64), 128] int32
   const at::Tensor& transposed_tiles() const;  // [B*H, ceil(S/64), ceil(L/64), 128] int32
-  at::Tensor to_mask() const;    // [B, H, L, S] bool
-  at::Tensor edge_rows() const;  // [E] int64: global row (b*H + h)*L + i of every edge
+  at::Tensor to_mask() const;                  // [B, H, L, S] bool
+  at::Tensor edge_rows() const;                // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
 
   // Set operations; shapes must agree.

@@ -56,10 +56,10 @@ struct EncoderInput {
 };
 
 struct EncoderOutput {
-  at::Tensor states;     // [B, N, dim], 0 at padding
-  at::Tensor densities;  // [layers, H] double, detached
-  at::Tensor penalty;    // scalar, mean over the learning layers and their heads; undefined when none learns
-  at::Tensor edge_count;       // over all layers: int64, a number on the device
+  at::Tensor states;      // [B, N, dim], 0 at padding
+  at::Tensor densities;   // [layers, H] double, detached
+  at::Tensor penalty;     // scalar, mean over the learning layers and their heads; undefined when none learns
+  at::Tensor edge_count;  // over all layers: int64, a number on the device
   std::vector<EdgeSet> edges;  // one per layer with a source, when asked for
 };
 

@@ -1,6 +1,6 @@
-// Attention over an edge list, forward and backward: only the edges are visited. A row belongs to D/8 neighbouring lanes, each of which
-// owns 8 dimensions, so a warp works on several rows and a dot product needs few exchanges. Equations as in tile_forward.cu and
-// tile_backward.cu.
+// Attention over an edge list, forward and backward: only the edges are visited. A row belongs to D/8
+// neighbouring lanes, each of which owns 8 dimensions, so a warp works on several rows and a dot product
+// needs few exchanges. Equations as in tile_forward.cu and tile_backward.cu.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/gather_params.h"
@@ -32,7 +32,9 @@ struct PackedFloat {
   float4 low, high;
   __device__ Eight unpack() const { return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}}; }
 };
-__device__ PackedBf16 load_packed(const Bf16* from) { return {__ldg(reinterpret_cast<const uint4*>(from))}; }
+__device__ PackedBf16 load_packed(const Bf16* from) {
+  return {__ldg(reinterpret_cast<const uint4*>(from))};
+}
 __device__ PackedFloat load_packed(const float* from) {
   return {__ldg(reinterpret_cast<const float4*>(from)), __ldg(reinterpret_cast<const float4*>(from) + 1)};
 }
@@ -57,8 +59,10 @@ __device__ void store_eight(Bf16* to, const Eight& value, float factor) {
   *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 __device__ void store_eight(float* to, const Eight& v, float factor) {
-  reinterpret_cast<float4*>(to)[0] = make_float4(v.x[0] * factor, v.x[1] * factor, v.x[2] * factor, v.x[3] * factor);
-  reinterpret_cast<float4*>(to)[1] = make_float4(v.x[4] * factor, v.x[5] * factor, v.x[6] * factor, v.x[7] * factor);
+  reinterpret_cast<float4*>(to)[0] =
+      make_float4(v.x[0] * factor, v.x[1] * factor, v.x[2] * factor, v.x[3] * factor);
+  reinterpret_cast<float4*>(to)[1] =
+      make_float4(v.x[4] * factor, v.x[5] * factor, v.x[6] * factor, v.x[7] * factor);
 }
 __device__ float dot(const Eight& a, const Eight& b) {
   float sum = 0;
@@ -99,9 +103,11 @@ struct Place {
   }
 };
 
-// Calls visit(index) for each edge of `row`, `load(index)` a few edges ahead; indices outside [0, limit) are skipped.
+// Calls visit(index) for each edge of `row`, `load(index)` a few edges ahead; indices outside [0, limit) are
+// skipped.
 template <typename Fetch, typename Visit>
-__device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, const Fetch& fetch, const Visit& visit) {
+__device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, const Fetch& fetch,
+                          const Visit& visit) {
   const int64_t begin = edges.offsets[row], end = edges.offsets[row + 1];
   using Loaded = decltype(fetch(0));
   for (int64_t e = begin; e < end; e += kAhead) {
@@ -119,17 +125,21 @@ __device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, con
 }
 
 template <typename T, int D>
-__global__ void __launch_bounds__(kThreads, 3) gather_forward(const __grid_constant__ GatherForwardParams<T> p) {
+__global__ void __launch_bounds__(kThreads, 3)
+    gather_forward(const __grid_constant__ GatherForwardParams<T> p) {
   constexpr int kLanes = D / 8;
   const Place<kLanes> at(p.shape, p.shape.queries);
   if (!at.exists) return;
-  const Eight query = load_eight(p.query.head(at.item, at.head) + at.token * p.query.row_stride + at.part * 8);
+  const Eight query =
+      load_eight(p.query.head(at.item, at.head) + at.token * p.query.row_stride + at.part * 8);
   const T* const key = p.key.head(at.item, at.head) + at.part * 8;
   const T* const value = p.value.head(at.item, at.head) + at.part * 8;
   struct Loaded {
     Packed<T> key, value;
   };
-  const auto fetch = [&](int64_t j) { return Loaded{load_packed(key + j * p.key.row_stride), load_packed(value + j * p.value.row_stride)}; };
+  const auto fetch = [&](int64_t j) {
+    return Loaded{load_packed(key + j * p.key.row_stride), load_packed(value + j * p.value.row_stride)};
+  };
   const float to_log2 = p.scale * kLog2E;
 
   // As in tile_forward.cu: exponentials as they are, and once more below the maximum if a sum left the range.
@@ -137,33 +147,37 @@ __global__ void __launch_bounds__(kThreads, 3) gather_forward(const __grid_const
   float total = 0, top = 0;
   int seen = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    for_edges(p.edges, at.row, p.shape.keys, fetch, [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
-      float s[kAhead];
+    for_edges(p.edges, at.row, p.shape.keys, fetch,
+              [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+                float s[kAhead];
 #pragma unroll
-      for (int n = 0; n < kAhead; ++n) s[n] = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
+                for (int n = 0; n < kAhead; ++n)
+                  s[n] = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
 #pragma unroll
-      for (int n = 0; n < kAhead; ++n) {
-        if (index[n] < 0) continue;
-        const float a = exp2_fast(fmaf(s[n], to_log2, -top));
-        total += a;
-        add_scaled(sum, a, loaded[n].value.unpack());
-        seen = 1;
-      }
-    });
+                for (int n = 0; n < kAhead; ++n) {
+                  if (index[n] < 0) continue;
+                  const float a = exp2_fast(fmaf(s[n], to_log2, -top));
+                  total += a;
+                  add_scaled(sum, a, loaded[n].value.unpack());
+                  seen = 1;
+                }
+              });
     bool good = total > 0x1.0p-100f && total < 0x1.0p100f;
 #pragma unroll
     for (int n = 0; n < 8; ++n) good = good && isfinite(sum.x[n]);
     if (attempt == 1 || !seen || __all_sync(at.lanes, good)) break;
     top = -INFINITY, total = 0, sum = Eight{};
-    for_edges(p.edges, at.row, p.shape.keys, fetch, [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+    for_edges(p.edges, at.row, p.shape.keys, fetch,
+              [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
 #pragma unroll
-      for (int n = 0; n < kAhead; ++n) {
-        const float s = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
-        if (index[n] >= 0) top = fmaxf(top, s * to_log2);
-      }
-    });
+                for (int n = 0; n < kAhead; ++n) {
+                  const float s = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
+                  if (index[n] >= 0) top = fmaxf(top, s * to_log2);
+                }
+              });
   }
-  store_eight(p.output.head(at.item, at.head) + at.token * p.output.row_stride + at.part * 8, sum, seen ? 1 / total : 0);
+  store_eight(p.output.head(at.item, at.head) + at.token * p.output.row_stride + at.part * 8, sum,
+              seen ? 1 / total : 0);
   if (at.part == 0) p.lse[at.row] = seen ? (top + log2f(total)) * kLn2 : -INFINITY;
 }
 
@@ -173,7 +187,8 @@ __global__ void gather_row_values(const __grid_constant__ GatherBackwardParams<T
   const Place<kLanes> at(p.shape, p.shape.queries);
   if (!at.exists) return;
   const Eight o = load_eight(p.output.head(at.item, at.head) + at.token * p.output.row_stride + at.part * 8);
-  const Eight g = load_eight(p.grad_output.head(at.item, at.head) + at.token * p.grad_output.row_stride + at.part * 8);
+  const Eight g =
+      load_eight(p.grad_output.head(at.item, at.head) + at.token * p.grad_output.row_stride + at.part * 8);
   const float ubar = row_sum<kLanes>(dot(o, g), at.lanes);
   if (at.part != 0) return;
   p.row_values[at.row] = p.lse[at.row] * kLog2E;
@@ -182,10 +197,12 @@ __global__ void gather_row_values(const __grid_constant__ GatherBackwardParams<T
 
 // One pass of the backward: rows (kColumns = false) or columns.
 template <typename T, int D, int C, bool kColumns>
-__global__ void __launch_bounds__(kThreads, 2) gather_backward(const __grid_constant__ GatherBackwardParams<T> p) {
+__global__ void __launch_bounds__(kThreads, 2)
+    gather_backward(const __grid_constant__ GatherBackwardParams<T> p) {
   constexpr int kLanes = D / 8;
   constexpr int kMembers = C == 0 ? 0 : (C / 8 + kLanes - 1) / kLanes;  // groups of 8 clusters per lane
-  const int64_t outer = kColumns ? p.shape.keys : p.shape.queries, inner = kColumns ? p.shape.queries : p.shape.keys;
+  const int64_t outer = kColumns ? p.shape.keys : p.shape.queries,
+                inner = kColumns ? p.shape.queries : p.shape.keys;
   const Place<kLanes> at(p.shape, outer);
   if (!at.exists) return;
   const auto& outer_a = kColumns ? p.key : p.query;
@@ -210,7 +227,8 @@ __global__ void __launch_bounds__(kThreads, 2) gather_backward(const __grid_cons
     float lse2, ubar;
   };
   const auto fetch = [&](int64_t j) {
-    Loaded out{load_packed(a + j * inner_a.row_stride), load_packed(b + j * inner_b.row_stride), own_lse, own_ubar};
+    Loaded out{load_packed(a + j * inner_a.row_stride), load_packed(b + j * inner_b.row_stride), own_lse,
+               own_ubar};
     if constexpr (kColumns) out.lse2 = __ldg(lse2 + j), out.ubar = __ldg(ubar + j);
     return out;
   };
@@ -219,29 +237,36 @@ __global__ void __launch_bounds__(kThreads, 2) gather_backward(const __grid_cons
     if constexpr (C > 0) {
 #pragma unroll
       for (int n = 0; n < kMembers; ++n)
-        if ((n * kLanes + at.part) * 8 < C) add_scaled(grad_c[n], g, load_eight(c + j * inner_c.row_stride + (n * kLanes + at.part) * 8));
+        if ((n * kLanes + at.part) * 8 < C)
+          add_scaled(grad_c[n], g, load_eight(c + j * inner_c.row_stride + (n * kLanes + at.part) * 8));
     }
   };
-  for_edges(kColumns ? p.edges_by_keys : p.edges, at.row, inner, fetch, [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
-    float s[kAhead], u[kAhead];
+  for_edges(kColumns ? p.edges_by_keys : p.edges, at.row, inner, fetch,
+            [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+              float s[kAhead], u[kAhead];
 #pragma unroll
-    for (int n = 0; n < kAhead; ++n) s[n] = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes), u[n] = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
+              for (int n = 0; n < kAhead; ++n)
+                s[n] = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes),
+                u[n] = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
 #pragma unroll
-    for (int n = 0; n < kAhead; ++n) {
-      if (index[n] < 0) continue;
-      const float weight = exp2_fast(fmaf(s[n], to_log2, -loaded[n].lse2)), d = weight * (u[n] - loaded[n].ubar);
-      add_scaled(grad_a, d, loaded[n].a.unpack());
-      if constexpr (kColumns) add_scaled(grad_b, weight, loaded[n].b.unpack());
-      if constexpr (C > 0) teach(index[n], fminf(fmaxf((p.paper ? d * s[n] * p.scale : d) + density, -limit), limit));
-    }
-  });
+              for (int n = 0; n < kAhead; ++n) {
+                if (index[n] < 0) continue;
+                const float weight = exp2_fast(fmaf(s[n], to_log2, -loaded[n].lse2)),
+                            d = weight * (u[n] - loaded[n].ubar);
+                add_scaled(grad_a, d, loaded[n].a.unpack());
+                if constexpr (kColumns) add_scaled(grad_b, weight, loaded[n].b.unpack());
+                if constexpr (C > 0)
+                  teach(index[n], fminf(fmaxf((p.paper ? d * s[n] * p.scale : d) + density, -limit), limit));
+              }
+            });
   const EdgeList& probes = kColumns ? p.probes_by_keys : p.probes;
   if (C > 0 && probes.offsets) {
     const float per_rate = 1 / p.probe_rates[at.item];
     for_edges(probes, at.row, inner, fetch, [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
 #pragma unroll
       for (int n = 0; n < kAhead; ++n) {
-        const float s = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes), u = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
+        const float s = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes),
+                    u = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
         if (index[n] < 0) continue;
         const float share = 1 / (1 + exp2_fast(fmaf(s, -to_log2, loaded[n].lse2)));
         teach(index[n], share * (u - loaded[n].ubar) * per_rate);
@@ -250,12 +275,16 @@ __global__ void __launch_bounds__(kThreads, 2) gather_backward(const __grid_cons
   }
   const auto& to_a = kColumns ? p.key_grad : p.query_grad;
   store_eight(to_a.head(at.item, at.head) + at.token * to_a.row_stride + at.part * 8, grad_a, p.scale);
-  if constexpr (kColumns) store_eight(p.value_grad.head(at.item, at.head) + at.token * p.value_grad.row_stride + at.part * 8, grad_b, 1);
+  if constexpr (kColumns)
+    store_eight(p.value_grad.head(at.item, at.head) + at.token * p.value_grad.row_stride + at.part * 8,
+                grad_b, 1);
   if constexpr (C > 0) {
     const auto& to_c = kColumns ? p.key_side_grad : p.query_membership_grad;
 #pragma unroll
     for (int n = 0; n < kMembers; ++n)
-      if ((n * kLanes + at.part) * 8 < C) store_eight(to_c.head(at.item, at.head) + at.token * to_c.row_stride + (n * kLanes + at.part) * 8, grad_c[n], 1);
+      if ((n * kLanes + at.part) * 8 < C)
+        store_eight(to_c.head(at.item, at.head) + at.token * to_c.row_stride + (n * kLanes + at.part) * 8,
+                    grad_c[n], 1);
   }
 }
 
@@ -270,40 +299,50 @@ cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
     gather_row_values<T, D><<<blocks, kThreads, 0, stream>>>(p);
     gather_backward<T, D, C, false><<<blocks, kThreads, 0, stream>>>(p);
   }
-  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.keys)) gather_backward<T, D, C, true><<<blocks, kThreads, 0, stream>>>(p);
+  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.keys))
+    gather_backward<T, D, C, true><<<blocks, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <typename T, int D>
 cudaError_t backward_clusters(const GatherBackwardParams<T>& p, cudaStream_t stream) {
   switch (p.clusters) {
-    case 0: return backward<T, D, 0>(p, stream);
-    case 32: return backward<T, D, 32>(p, stream);
-    case 128: return backward<T, D, 128>(p, stream);
+    case 0:
+      return backward<T, D, 0>(p, stream);
+    case 32:
+      return backward<T, D, 32>(p, stream);
+    case 128:
+      return backward<T, D, 128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 template <typename T, int D>
 cudaError_t forward(const GatherForwardParams<T>& p, cudaStream_t stream) {
-  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) gather_forward<T, D><<<blocks, kThreads, 0, stream>>>(p);
+  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries))
+    gather_forward<T, D><<<blocks, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 }  // namespace
 
 bool gather_takes(int64_t head_dim, int64_t clusters) {
-  return (head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128) && (clusters == 0 || clusters == 32 || clusters == 128);
+  return (head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128) &&
+         (clusters == 0 || clusters == 32 || clusters == 128);
 }
 
 template <typename T>
 int launch_gather_forward(const GatherForwardParams<T>& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   switch (p.head_dim) {
-    case 16: return forward<T, 16>(p, stream);
-    case 32: return forward<T, 32>(p, stream);
-    case 64: return forward<T, 64>(p, stream);
-    case 128: return forward<T, 128>(p, stream);
+    case 16:
+      return forward<T, 16>(p, stream);
+    case 32:
+      return forward<T, 32>(p, stream);
+    case 64:
+      return forward<T, 64>(p, stream);
+    case 128:
+      return forward<T, 128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -312,10 +351,14 @@ template <typename T>
 int launch_gather_backward(const GatherBackwardParams<T>& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   switch (p.head_dim) {
-    case 16: return backward_clusters<T, 16>(p, stream);
-    case 32: return backward_clusters<T, 32>(p, stream);
-    case 64: return backward_clusters<T, 64>(p, stream);
-    case 128: return backward_clusters<T, 128>(p, stream);
+    case 16:
+      return backward_clusters<T, 16>(p, stream);
+    case 32:
+      return backward_clusters<T, 32>(p, stream);
+    case 64:
+      return backward_clusters<T, 64>(p, stream);
+    case 128:
+      return backward_clusters<T, 128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,4 +1,5 @@
-// Parameters of the CUDA kernels over edge lists (CSR and its transpose), for graphs too sparse for tiles. Torch-free and CUDA-free.
+// Parameters of the CUDA kernels over edge lists (CSR and its transpose), for graphs too sparse for tiles.
+// Torch-free and CUDA-free.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace edgewise::kernels::cuda {
 
-// The edges of B*H heads by outer tokens: token o of head h has offsets[h*outer + o] .. offsets[h*outer + o + 1].
+// The edges of B*H heads by outer tokens: token o of head h has offsets[h*outer + o] .. offsets[h*outer + o +
+// 1].
 struct EdgeList {
   const int64_t* offsets = nullptr;
   const int32_t* indices = nullptr;  // inner token within the head

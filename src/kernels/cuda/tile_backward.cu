@@ -1,9 +1,11 @@
-// Attention over bit tiles, backward, in two passes without atomics: queries own dq and the gradient of their memberships, keys
-// own dk, dv and theirs. With a_ij = M_ij exp(s_ij - lse_i), u = do v^T and d = a (u - ubar):
+// Attention over bit tiles, backward, in two passes without atomics: queries own dq and the gradient of their
+// memberships, keys own dk, dv and theirs. With a_ij = M_ij exp(s_ij - lse_i), u = do v^T and d = a (u -
+// ubar):
 //   row pass     dq = scale d k,      d(query_membership) = G key_side
 //   column pass  dk = scale d^T q,  dv = a^T do,  d(key_side) = G^T query_membership
-// G is the learner's credit (TileCreditParams). Both passes are one kernel: "outer" tokens (64 to a warpgroup, 128 to a block) stay, tiles
-// of 64 "inner" tokens pass by; in the column pass the scores come out transposed and so do the bits.
+// G is the learner's credit (TileCreditParams). Both passes are one kernel: "outer" tokens (64 to a
+// warpgroup, 128 to a block) stay, tiles of 64 "inner" tokens pass by; in the column pass the scores come out
+// transposed and so do the bits.
 //
 // While the tensor cores form the outputs of one tile, the elementwise work of the next is done.
 #include "kernels/cuda/bit_tiles.cuh"
@@ -20,9 +22,9 @@ constexpr int kStages = 3;
 struct PassParams {
   int batch, heads, outer, inner;  // tokens on each side
   float scale;
-  HeadTensor<const Bf16> outer_a, inner_a;  // scores: query and key, or key and query
-  HeadTensor<const Bf16> outer_b, inner_b;  // u: grad_output and value, or value and grad_output
-  HeadTensor<const Bf16> inner_c;           // memberships of the inner side
+  HeadTensor<const Bf16> outer_a, inner_a;   // scores: query and key, or key and query
+  HeadTensor<const Bf16> outer_b, inner_b;   // u: grad_output and value, or value and grad_output
+  HeadTensor<const Bf16> inner_c;            // memberships of the inner side
   const uint32_t *tiles, *probes, *dropped;  // by outer tokens
   float keep_scale;
   const int32_t *outer_lengths, *inner_lengths;
@@ -35,7 +37,9 @@ struct PassParams {
   HeadTensor<float> grad_c;         // of the outer side's memberships
 };
 
-__device__ const __nv_bfloat16* bf16(const Bf16* pointer) { return reinterpret_cast<const __nv_bfloat16*>(pointer); }
+__device__ const __nv_bfloat16* bf16(const Bf16* pointer) {
+  return reinterpret_cast<const __nv_bfloat16*>(pointer);
+}
 
 __device__ float reciprocal(float x) {
   float y;
@@ -45,26 +49,30 @@ __device__ float reciprocal(float x) {
 
 // How the learner's credit G follows from d.
 enum Credit : int {
-  kSame = 0,    // G = d
-  kProbed = 1,  // and probe edges have theirs
+  kSame = 0,     // G = d
+  kProbed = 1,   // and probe edges have theirs
   kDropped = 4,  // beside the credit: dropout on the weights
-  kShaped = 2,  // G on present edges is d s, clipped, or moved by the density's gradient (options at run time)
+  kShaped =
+      2,  // G on present edges is d s, clipped, or moved by the density's gradient (options at run time)
 };
 
-// What a pass is built for: head dim, clusters, side, credit. Each warpgroup owns 64 outer tokens; as many as registers allow.
+// What a pass is built for: head dim, clusters, side, credit. Each warpgroup owns 64 outer tokens; as many as
+// registers allow.
 template <int kHeadDim, int kClusters, bool kByColumns, int kCreditFlags>
 struct Pass {
   static constexpr int D = kHeadDim, C = kClusters;
-  static constexpr bool kColumns = kByColumns, kProbes = C > 0 && (kCreditFlags & kProbed), kShape = C > 0 && (kCreditFlags & kShaped);
+  static constexpr bool kColumns = kByColumns, kProbes = C > 0 && (kCreditFlags & kProbed),
+                        kShape = C > 0 && (kCreditFlags & kShaped);
   static constexpr bool kOwnCredit = kProbes || kShape, kDropout = kCreditFlags & kDropped;
   // Accumulators and operands a thread keeps.
-  static constexpr int kRegisters = 64 + 16 + (kColumns ? 16 : 0) + (kOwnCredit ? 16 : 0) + D / 2 * (kColumns ? 2 : 1) + C / 2;
+  static constexpr int kRegisters =
+      64 + 16 + (kColumns ? 16 : 0) + (kOwnCredit ? 16 : 0) + D / 2 * (kColumns ? 2 : 1) + C / 2;
   static constexpr int kGroups = kRegisters <= 136 ? 3 : 2;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
   static constexpr int kOuterBytes = kRows * D * 2;  // each of outer_a, outer_b
   static constexpr int kInnerBytes = 64 * D * 2, kMemberBytes = 64 * C * 2;
-  static constexpr int kValueBytes = 1024;           // lse and ubar of 64 tokens, padded to the alignment
-  static constexpr int kWordBytes = 4 * 512;         // bits of up to 4 warpgroups
+  static constexpr int kValueBytes = 1024;    // lse and ubar of 64 tokens, padded to the alignment
+  static constexpr int kWordBytes = 4 * 512;  // bits of up to 4 warpgroups
   static constexpr int kStageBytes = 2 * kInnerBytes + kMemberBytes + kValueBytes + 3 * kWordBytes;
   static constexpr int kBytes = 2 * kOuterBytes + kStages * kStageBytes + 1024;
 };
@@ -77,10 +85,13 @@ __device__ void each_output(const float (&sum)[kWidth / 2], const Store& store) 
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n)
-      store(warp * 16 + lane / 4 + 8 * half, 8 * n + 2 * (lane % 4), sum[4 * n + 2 * half], sum[4 * n + 2 * half + 1]);
+      store(warp * 16 + lane / 4 + 8 * half, 8 * n + 2 * (lane % 4), sum[4 * n + 2 * half],
+            sum[4 * n + 2 * half + 1]);
 }
 
-__device__ bool has_bit(uint32_t word, int j, int e) { return word >> (7 + 8 * e - j) & 1; }
+__device__ bool has_bit(uint32_t word, int j, int e) {
+  return word >> (7 + 8 * e - j) & 1;
+}
 
 template <typename Pass>
 __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_constant__ PassParams p) {
@@ -90,7 +101,9 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   using Space = Pass;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
   const uint32_t outer_a = base, outer_b = base + Space::kOuterBytes;
-  const auto inner_a = [&](int t) { return base + 2 * Space::kOuterBytes + (t % kStages) * Space::kStageBytes; };
+  const auto inner_a = [&](int t) {
+    return base + 2 * Space::kOuterBytes + (t % kStages) * Space::kStageBytes;
+  };
   const auto inner_b = [&](int t) { return inner_a(t) + Space::kInnerBytes; };
   const auto inner_c = [&](int t) { return inner_a(t) + 2 * Space::kInnerBytes; };
   const auto inner_values = [&](int t) { return inner_c(t) + Space::kMemberBytes; };
@@ -106,22 +119,27 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const int outer_tiles = (p.outer + 63) / 64, inner_tiles = (p.inner + 63) / 64;
   const int used_tiles = first < outer_count ? (inner_count + 63) / 64 : 0;
   const bool has_rows = outer_tile < outer_tiles;
-  const int64_t strip = (static_cast<int64_t>(head_index) * outer_tiles + (has_rows ? outer_tile : 0)) * inner_tiles * kTileWords;
+  const int64_t strip = (static_cast<int64_t>(head_index) * outer_tiles + (has_rows ? outer_tile : 0)) *
+                        inner_tiles * kTileWords;
   const float* const lse2 = p.row_values + static_cast<int64_t>(head_index) * (kColumns ? p.inner : p.outer);
   const float* const ubar = lse2 + p.query_count;
 
   const auto load_tile = [&](int t) {
-    copy_tile<D, 64, kThreads>(inner_a(t), bf16(p.inner_a.head(item, head)), p.inner_a.row_stride, t * 64, inner_count);
-    copy_tile<D, 64, kThreads>(inner_b(t), bf16(p.inner_b.head(item, head)), p.inner_b.row_stride, t * 64, inner_count);
+    copy_tile<D, 64, kThreads>(inner_a(t), bf16(p.inner_a.head(item, head)), p.inner_a.row_stride, t * 64,
+                               inner_count);
+    copy_tile<D, 64, kThreads>(inner_b(t), bf16(p.inner_b.head(item, head)), p.inner_b.row_stride, t * 64,
+                               inner_count);
     if constexpr (C > 0)
-      copy_tile<C, 64, kThreads>(inner_c(t), bf16(p.inner_c.head(item, head)), p.inner_c.row_stride, t * 64, inner_count);
+      copy_tile<C, 64, kThreads>(inner_c(t), bf16(p.inner_c.head(item, head)), p.inner_c.row_stride, t * 64,
+                                 inner_count);
     if constexpr (kColumns) {
       if (threadIdx.x < 128) {
         const int n = threadIdx.x % 64, token = t * 64 + n;
         const bool valid = token < inner_count;
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(inner_values(t) + threadIdx.x * 4),
-                     "l"((threadIdx.x < 64 ? lse2 : ubar) + (valid ? token : 0)), "r"(valid ? 4 : 0)
-                     : "memory");
+        asm volatile(
+            "cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(inner_values(t) + threadIdx.x * 4),
+            "l"((threadIdx.x < 64 ? lse2 : ubar) + (valid ? token : 0)), "r"(valid ? 4 : 0)
+            : "memory");
       }
     }
     const bool valid = has_rows && t < used_tiles;
@@ -132,8 +150,10 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     copies_commit();
   };
   if (used_tiles > 0) {
-    copy_tile<D, kRows, kThreads>(outer_a, bf16(p.outer_a.head(item, head)), p.outer_a.row_stride, first, outer_count);
-    copy_tile<D, kRows, kThreads>(outer_b, bf16(p.outer_b.head(item, head)), p.outer_b.row_stride, first, outer_count);
+    copy_tile<D, kRows, kThreads>(outer_a, bf16(p.outer_a.head(item, head)), p.outer_a.row_stride, first,
+                                  outer_count);
+    copy_tile<D, kRows, kThreads>(outer_b, bf16(p.outer_b.head(item, head)), p.outer_b.row_stride, first,
+                                  outer_count);
     load_tile(0);
   }
 
@@ -165,14 +185,17 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     const uint32_t offset = group * 64 * TileLayout<D>::kRowBytes;
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      score_product(scores, along_row<D, kRows>(outer_a + offset, step), along_row<D, 64>(inner_a(t), step), step > 0);
+      score_product(scores, along_row<D, kRows>(outer_a + offset, step), along_row<D, 64>(inner_a(t), step),
+                    step > 0);
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      score_product(products, along_row<D, kRows>(outer_b + offset, step), along_row<D, 64>(inner_b(t), step), step > 0);
+      score_product(products, along_row<D, kRows>(outer_b + offset, step), along_row<D, 64>(inner_b(t), step),
+                    step > 0);
     products_commit();
   };
-  // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100 stands for infinity.
-  // With dropout, u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not; a probe has no dropout.
+  // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100
+  // stands for infinity. With dropout, u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not;
+  // a probe has no dropout.
   const auto weigh = [&](int t) {
     const uint32_t edge_word = Pass::kDropout && Pass::kProbes ? own_word(edge_words(t)) : 0;
     const uint32_t dropped_word = Pass::kDropout ? own_word(dropped_words(t)) : 0;
@@ -182,11 +205,14 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       if constexpr (kColumns) {
         const uint32_t at = inner_values(t) + (8 * j + 2 * (lane % 4)) * 4;
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(column_lse[0]), "=f"(column_lse[1]) : "r"(at));
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(column_ubar[0]), "=f"(column_ubar[1]) : "r"(at + 256));
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(column_ubar[0]), "=f"(column_ubar[1])
+                     : "r"(at + 256));
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float l = kColumns ? column_lse[e & 1] : row_lse[e >> 1], u = kColumns ? column_ubar[e & 1] : row_ubar[e >> 1];
+        const float l = kColumns ? column_lse[e & 1] : row_lse[e >> 1],
+                    u = kColumns ? column_ubar[e & 1] : row_ubar[e >> 1];
         float a = exp2_fast(scores[4 * j + e] * to_log2 - l);
         if constexpr (Pass::kProbes) a = fminf(a, 0x1.0p100f);
         scores[4 * j + e] = a;
@@ -234,7 +260,9 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               if constexpr (kColumns)
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(l[e]) : "r"(inner_values(t) + (8 * j + 2 * (lane % 4) + (e & 1)) * 4));
+                asm volatile("ld.shared.f32 %0, [%1];"
+                             : "=f"(l[e])
+                             : "r"(inner_values(t) + (8 * j + 2 * (lane % 4) + (e & 1)) * 4));
               else
                 l[e] = row_lse[e >> 1];
             }
@@ -270,7 +298,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     weigh(0);
     pack(0);
     for (int t = 0; t < used_tiles; ++t) {
-      // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2 takes.
+      // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2
+      // takes.
       copies_wait<0>();
       publish_copies();
       __syncthreads();
@@ -285,9 +314,11 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         output_product(grad_a, operand_d + 4 * step, down_rows<D, 64>(inner_a(t), step));
-        if constexpr (kColumns) output_product(grad_b, operand_a + 4 * step, down_rows<D, 64>(inner_b(t), step));
+        if constexpr (kColumns)
+          output_product(grad_b, operand_a + 4 * step, down_rows<D, 64>(inner_b(t), step));
         if constexpr (C > 0)
-          output_product(grad_c, (Pass::kOwnCredit ? operand_g : operand_d) + 4 * step, down_rows<C, 64>(inner_c(t), step));
+          output_product(grad_c, (Pass::kOwnCredit ? operand_g : operand_d) + 4 * step,
+                         down_rows<C, 64>(inner_c(t), step));
       }
       products_commit();
       products_wait<1>();
@@ -308,7 +339,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     auto* const out = to.head(item, head);
     return [=, &p](int row, int column, float x, float y) {
       if (first_row + row < p.outer)
-        *reinterpret_cast<uint32_t*>(out + (first_row + row) * to.row_stride + column) = pack_bf16(x * factor, y * factor);
+        *reinterpret_cast<uint32_t*>(out + (first_row + row) * to.row_stride + column) =
+            pack_bf16(x * factor, y * factor);
     };
   };
   each_output<D>(grad_a, store_bf16(p.grad_a, p.scale));
@@ -317,7 +349,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     float* const out = p.grad_c.head(item, head);
     each_output<C>(grad_c, [&](int row, int column, float x, float y) {
       if (first_row + row < p.outer)
-        *reinterpret_cast<float2*>(out + (first_row + row) * p.grad_c.row_stride + column) = make_float2(x, y);
+        *reinterpret_cast<float2*>(out + (first_row + row) * p.grad_c.row_stride + column) =
+            make_float2(x, y);
     });
   }
 }
@@ -330,9 +363,11 @@ __global__ void row_values(const __grid_constant__ TileBackwardParams p) {
   const int part = index % 4;
   float sum = 0;
   if (row < rows) {
-    const int64_t head_index = row / p.shape.queries, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
+    const int64_t head_index = row / p.shape.queries, item = head_index / p.shape.heads,
+                  head = head_index % p.shape.heads;
     const __nv_bfloat16* o = bf16(p.output.head(item, head)) + row % p.shape.queries * p.output.row_stride;
-    const __nv_bfloat16* g = bf16(p.grad_output.head(item, head)) + row % p.shape.queries * p.grad_output.row_stride;
+    const __nv_bfloat16* g =
+        bf16(p.grad_output.head(item, head)) + row % p.shape.queries * p.grad_output.row_stride;
 #pragma unroll
     for (int d = part * (D / 4); d < (part + 1) * (D / 4); d += 2) {
       const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(o + d));
@@ -351,7 +386,8 @@ __global__ void row_values(const __grid_constant__ TileBackwardParams p) {
 template <typename Pass>
 cudaError_t launch_pass(const PassParams& params, cudaStream_t stream) {
   auto* const kernel = tile_backward<Pass>;
-  static const cudaError_t ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Pass::kBytes);
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Pass::kBytes);
   if (ready != cudaSuccess) return ready;
   const dim3 grid((params.outer + Pass::kRows - 1) / Pass::kRows, params.batch * params.heads);
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
@@ -383,13 +419,15 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
   pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
-  if (const cudaError_t error = launch_pass<Pass<D, C, false, kCredit>>(pass, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = launch_pass<Pass<D, C, false, kCredit>>(pass, stream); error != cudaSuccess)
+    return error;
 
   pass.outer = static_cast<int>(p.shape.keys);
   pass.inner = static_cast<int>(p.shape.queries);
   pass.outer_a = p.key, pass.inner_a = p.query, pass.outer_b = p.value, pass.inner_b = p.grad_output;
   pass.inner_c = credit.query_membership;
-  pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed, pass.dropped = p.dropped_transposed;
+  pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed,
+  pass.dropped = p.dropped_transposed;
   pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
   return launch_pass<Pass<D, C, true, kCredit>>(pass, stream);
@@ -405,15 +443,18 @@ template <int D, int C>
 cudaError_t launch_credit(const TileBackwardParams& p, cudaStream_t stream) {
   const TileCreditParams& credit = p.credit;
   if (credit.paper || credit.clip > 0 || credit.density_grad)
-    return credit.probes ? launch_dropout<D, C, kProbed | kShaped>(p, stream) : launch_dropout<D, C, kShaped>(p, stream);
+    return credit.probes ? launch_dropout<D, C, kProbed | kShaped>(p, stream)
+                         : launch_dropout<D, C, kShaped>(p, stream);
   return credit.probes ? launch_dropout<D, C, kProbed>(p, stream) : launch_dropout<D, C, kSame>(p, stream);
 }
 
 template <int D>
 cudaError_t launch_clusters(const TileBackwardParams& p, cudaStream_t stream) {
   switch (p.credit.clusters) {
-    case 0: return launch_dropout<D, 0, kSame>(p, stream);
-    case 32: return launch_credit<D, 32>(p, stream);
+    case 0:
+      return launch_dropout<D, 0, kSame>(p, stream);
+    case 32:
+      return launch_credit<D, 32>(p, stream);
     case 128:
       if constexpr (D <= 32) return launch_credit<D, 128>(p, stream);
   }
@@ -423,13 +464,16 @@ cudaError_t launch_clusters(const TileBackwardParams& p, cudaStream_t stream) {
 }  // namespace
 
 bool tile_backward_takes(int64_t head_dim, int64_t clusters) {
-  return (head_dim == 32 && (clusters == 0 || clusters == 32 || clusters == 128)) || (head_dim == 64 && (clusters == 0 || clusters == 32));
+  return (head_dim == 32 && (clusters == 0 || clusters == 32 || clusters == 128)) ||
+         (head_dim == 64 && (clusters == 0 || clusters == 32));
 }
 
 int launch_tile_backward(const TileBackwardParams& p, Stream stream) {
   switch (p.head_dim) {
-    case 32: return launch_clusters<32>(p, static_cast<cudaStream_t>(stream));
-    case 64: return launch_clusters<64>(p, static_cast<cudaStream_t>(stream));
+    case 32:
+      return launch_clusters<32>(p, static_cast<cudaStream_t>(stream));
+    case 64:
+      return launch_clusters<64>(p, static_cast<cudaStream_t>(stream));
   }
   return cudaErrorInvalidValue;
 }

@@ -5,20 +5,22 @@
 namespace edgewise::kernels::cuda {
 namespace {
 
-// Exchanges the bits of `x` and `y` that `mask` names in y, with those `shift` places higher in x: after it, x's upper half of each
-// pair of places comes from y's lower half and the reverse.
+// Exchanges the bits of `x` and `y` that `mask` names in y, with those `shift` places higher in x: after it,
+// x's upper half of each pair of places comes from y's lower half and the reverse.
 __device__ void exchange(uint32_t& x, uint32_t& y, int shift, uint32_t mask) {
   const uint32_t difference = ((x >> shift) ^ y) & mask;
   y ^= difference;
   x ^= difference << shift;
 }
 
-// Twelve index bits name an element of a tile. Query q = [w1 w0 e1 g2 g1 g0], key k = [j2 j1 j0 t1 t0 e0] (lane = 4 g + t, word w,
-// element (j, e)). In the transposed tile query and key change places, so the new word is [j2 j1], the new lane
-// [t1 t0 e0 g2 g1] and the new place in the word [e1' e0' j'] = [j0 g0 w1 w0 e1]. One warp moves one tile: j2 j1 and w1 w0 change places
-// within a lane, e0 and g0 between neighbouring lanes, and the rest is where a lane stores.
+// Twelve index bits name an element of a tile. Query q = [w1 w0 e1 g2 g1 g0], key k = [j2 j1 j0 t1 t0 e0]
+// (lane = 4 g + t, word w, element (j, e)). In the transposed tile query and key change places, so the new
+// word is [j2 j1], the new lane [t1 t0 e0 g2 g1] and the new place in the word [e1' e0' j'] = [j0 g0 w1 w0
+// e1]. One warp moves one tile: j2 j1 and w1 w0 change places within a lane, e0 and g0 between neighbouring
+// lanes, and the rest is where a lane stores.
 //
-// Places are 7 + 8 e - j: e is [place4 place3], j counts down in the low three bits, so j2, j1, j0 are the complements of place bits 2, 1, 0.
+// Places are 7 + 8 e - j: e is [place4 place3], j counts down in the low three bits, so j2, j1, j0 are the
+// complements of place bits 2, 1, 0.
 __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t* transposed) {
   const int64_t tile = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
@@ -28,7 +30,8 @@ __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t
 #pragma unroll
   for (int n = 0; n < 4; ++n) w[n] = tiles[tile * kTileWords + n * 32 + lane];
 
-  // e0 (place bit 3) <-> g0 (lane bit 2): a lane keeps the half that stays and receives its partner's other half.
+  // e0 (place bit 3) <-> g0 (lane bit 2): a lane keeps the half that stays and receives its partner's other
+  // half.
   const bool odd = lane & 4;
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
@@ -37,8 +40,9 @@ __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t
     const uint32_t take = __shfl_xor_sync(~0u, give, 4);
     w[n] = odd ? ((w[n] & ~kLow) | take) : ((w[n] & kLow) | (take << 8));
   }
-  // Now lane bit 2 is e0 and place bit 3 is g0. Word bits [w1 w0] <-> place bits [2 1] (complemented j2 j1): after the exchange word
-  // n holds the elements whose place bits were n, that is j2 j1 = 3 - n, and place bits [2 1] are [w1 w0].
+  // Now lane bit 2 is e0 and place bit 3 is g0. Word bits [w1 w0] <-> place bits [2 1] (complemented j2 j1):
+  // after the exchange word n holds the elements whose place bits were n, that is j2 j1 = 3 - n, and place
+  // bits [2 1] are [w1 w0].
   exchange(w[0], w[2], 4, 0x0F0F0F0Fu);
   exchange(w[1], w[3], 4, 0x0F0F0F0Fu);
   exchange(w[0], w[1], 2, 0x33333333u);
@@ -54,9 +58,11 @@ __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t
     // Complement of place bits 2 and 1: reverse the order of the four pairs in every byte.
     x = ((x >> 4) & 0x0F0F0F0Fu) | ((x & 0x0F0F0F0Fu) << 4);
     x = ((x >> 2) & 0x33333333u) | ((x & 0x33333333u) << 2);
-    // Place bit 4 (e1) <-> place bit 0 (~j0), both complemented on the way: j0 = 1, e1 = 0 (places 0 and 0) go to place bits 4 = 1 and 0 = 1.
-    // Keep those with e1 = j0 ... (place bit 4, bit 0) = (e1, ~j0) -> (j0, ~e1).
-    const uint32_t both = x & 0x5555AAAAu;          // (0, 1) and (1, 0): j0 = 0, e1 = 0 -> (0, 1) stays; j0 = 1, e1 = 1 -> (1, 0) stays
+    // Place bit 4 (e1) <-> place bit 0 (~j0), both complemented on the way: j0 = 1, e1 = 0 (places 0 and 0)
+    // go to place bits 4 = 1 and 0 = 1. Keep those with e1 = j0 ... (place bit 4, bit 0) = (e1, ~j0) -> (j0,
+    // ~e1).
+    const uint32_t both =
+        x & 0x5555AAAAu;  // (0, 1) and (1, 0): j0 = 0, e1 = 0 -> (0, 1) stays; j0 = 1, e1 = 1 -> (1, 0) stays
     const uint32_t up = (x & 0x00005555u) << 17;    // (0, 0): e1 = 0, j0 = 1 -> (1, 1)
     const uint32_t down = (x & 0xAAAA0000u) >> 17;  // (1, 1): e1 = 1, j0 = 0 -> (0, 0)
     out[(3 - n) * 32 + to_lane] = both | up | down;
@@ -64,19 +70,22 @@ __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t
 }
 
 // One warp a row of edges.
-__global__ void csr_to_tiles(TileShape shape, const int64_t* row_offsets, const int32_t* col_indices, uint32_t* tiles, int32_t* bad) {
+__global__ void csr_to_tiles(TileShape shape, const int64_t* row_offsets, const int32_t* col_indices,
+                             uint32_t* tiles, int32_t* bad) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   if (row >= shape.batch * shape.heads * shape.queries) return;
   const int64_t head = row / shape.queries;
   const int query = row % shape.queries, in_tile = query % kTileSide;
-  uint32_t* const strip = tiles + (head * shape.row_tiles() + query / kTileSide) * shape.column_tiles() * kTileWords;
+  uint32_t* const strip =
+      tiles + (head * shape.row_tiles() + query / kTileSide) * shape.column_tiles() * kTileWords;
   for (int64_t e = row_offsets[row] + threadIdx.x % 32; e < row_offsets[row + 1]; e += 32) {
     const int column = col_indices[e];
     if (column < 0 || column >= shape.keys) {
       if (bad) atomicAdd(bad, 1);
       continue;
     }
-    atomicOr(strip + static_cast<int64_t>(column / kTileSide) * kTileWords + tile_word(in_tile, column % kTileSide),
+    atomicOr(strip + static_cast<int64_t>(column / kTileSide) * kTileWords +
+                 tile_word(in_tile, column % kTileSide),
              1u << tile_bit(in_tile, column % kTileSide));
   }
 }
@@ -98,17 +107,21 @@ __device__ uint64_t row_bits(const uint32_t* tile, int row) {
 
 // One warp a row; each lane a tile of it.
 template <bool kWrite>
-__global__ void visit_rows(TileShape shape, const uint32_t* tiles, int32_t* degrees, const int64_t* row_offsets, int32_t* columns) {
+__global__ void visit_rows(TileShape shape, const uint32_t* tiles, int32_t* degrees,
+                           const int64_t* row_offsets, int32_t* columns) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (row >= shape.batch * shape.heads * shape.queries) return;
   const int64_t head = row / shape.queries;
   const int query = row % shape.queries;
-  const uint32_t* const strip = tiles + (head * shape.row_tiles() + query / kTileSide) * shape.column_tiles() * kTileWords;
+  const uint32_t* const strip =
+      tiles + (head * shape.row_tiles() + query / kTileSide) * shape.column_tiles() * kTileWords;
   int64_t written = kWrite ? row_offsets[row] : 0;
   for (int first = 0; first < shape.column_tiles(); first += 32) {
     const int tile = first + lane;
-    uint64_t bits = tile < shape.column_tiles() ? row_bits(strip + static_cast<int64_t>(tile) * kTileWords, query % kTileSide) : 0;
+    uint64_t bits = tile < shape.column_tiles()
+                        ? row_bits(strip + static_cast<int64_t>(tile) * kTileWords, query % kTileSide)
+                        : 0;
     int before = __popcll(bits);
     for (int step = 1; step < 32; step *= 2) {
       const int other = __shfl_up_sync(~0u, before, step);
@@ -124,37 +137,44 @@ __global__ void visit_rows(TileShape shape, const uint32_t* tiles, int32_t* degr
   if (!kWrite && lane == 0) degrees[row] = static_cast<int32_t>(written);
 }
 
-unsigned warps_to_blocks(int64_t warps) { return static_cast<unsigned>((warps + 7) / 8); }
+unsigned warps_to_blocks(int64_t warps) {
+  return static_cast<unsigned>((warps + 7) / 8);
+}
 
 }  // namespace
 
-int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed, Stream stream) {
+int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
+                           Stream stream) {
   const int64_t count = shape.words() / kTileWords;
   if (count == 0) return cudaSuccess;
-  transpose_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles, transposed);
+  transpose_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles,
+                                                                                         transposed);
   return cudaGetLastError();
 }
 
-int launch_csr_to_tiles(const TileShape& shape, const int64_t* row_offsets, const int32_t* col_indices, uint32_t* tiles,
-                        int32_t* bad, Stream stream) {
+int launch_csr_to_tiles(const TileShape& shape, const int64_t* row_offsets, const int32_t* col_indices,
+                        uint32_t* tiles, int32_t* bad, Stream stream) {
   const int64_t rows = shape.batch * shape.heads * shape.queries;
   if (rows == 0) return cudaSuccess;
-  csr_to_tiles<<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, row_offsets, col_indices, tiles, bad);
+  csr_to_tiles<<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, row_offsets,
+                                                                                     col_indices, tiles, bad);
   return cudaGetLastError();
 }
 
 int launch_tile_degrees(const TileShape& shape, const uint32_t* tiles, int32_t* degrees, Stream stream) {
   const int64_t rows = shape.batch * shape.heads * shape.queries;
   if (rows == 0) return cudaSuccess;
-  visit_rows<false><<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles, degrees, nullptr, nullptr);
+  visit_rows<false><<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      shape, tiles, degrees, nullptr, nullptr);
   return cudaGetLastError();
 }
 
-int launch_tiles_to_columns(const TileShape& shape, const uint32_t* tiles, const int64_t* row_offsets, int32_t* columns,
-                            Stream stream) {
+int launch_tiles_to_columns(const TileShape& shape, const uint32_t* tiles, const int64_t* row_offsets,
+                            int32_t* columns, Stream stream) {
   const int64_t rows = shape.batch * shape.heads * shape.queries;
   if (rows == 0) return cudaSuccess;
-  visit_rows<true><<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles, nullptr, row_offsets, columns);
+  visit_rows<true><<<warps_to_blocks(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      shape, tiles, nullptr, row_offsets, columns);
   return cudaGetLastError();
 }
 

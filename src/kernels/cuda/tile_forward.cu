@@ -1,12 +1,14 @@
-// Attention over bit tiles, forward:  s = scale q k^T,  o_i = sum_j a_ij v_j / sum_j a_ij  with  a_ij = M_ij exp(s_ij).
+// Attention over bit tiles, forward:  s = scale q k^T,  o_i = sum_j a_ij v_j / sum_j a_ij  with  a_ij = M_ij
+// exp(s_ij).
 //
-// Every 64 x 64 tile is computed on tensor cores and masked by its bits; at densities above a few per cent that beats
-// visiting the edges one by one. A block owns 128 queries, a warpgroup 64 of them; keys and values pass through a ring
-// of tiles in shared memory. The product with the values of one tile runs while
-// the exponentials of the next are taken.
+// Every 64 x 64 tile is computed on tensor cores and masked by its bits; at densities above a few per cent
+// that beats visiting the edges one by one. A block owns 128 queries, a warpgroup 64 of them; keys and values
+// pass through a ring of tiles in shared memory. The product with the values of one tile runs while the
+// exponentials of the next are taken.
 //
-// No running maximum: the exponentials are summed as they are. That is exact unless a row's sum leaves fp32's range, or
-// a key without edge holds NaN (0 * NaN); both show in the result, and such rows are computed again, one by one.
+// No running maximum: the exponentials are summed as they are. That is exact unless a row's sum leaves fp32's
+// range, or a key without edge holds NaN (0 * NaN); both show in the result, and such rows are computed
+// again, one by one.
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/tile_params.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -21,8 +23,7 @@ constexpr int kRows = 128, kThreads = 256, kStages = 3;
 template <int D>
 __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* query, const __nv_bfloat16* key,
                            const __nv_bfloat16* value, const uint32_t* tiles, const uint32_t* dropped,
-                           int row_in_tile, int column_tiles,
-                           __nv_bfloat16* out, float* lse) {
+                           int row_in_tile, int column_tiles, __nv_bfloat16* out, float* lse) {
   const int lane = threadIdx.x % 32;
   const auto bit = [&](const uint32_t* plane, int tile, int column) {
     return (plane[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
@@ -30,7 +31,8 @@ __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* quer
   const auto edge = [&](int tile, int column) { return bit(tiles, tile, column); };
   const auto logit = [&](int64_t j) {
     float sum = 0;
-    for (int d = 0; d < D; ++d) sum += __bfloat162float(query[d]) * __bfloat162float(key[j * p.key.row_stride + d]);
+    for (int d = 0; d < D; ++d)
+      sum += __bfloat162float(query[d]) * __bfloat162float(key[j * p.key.row_stride + d]);
     return sum * p.scale;
   };
   float top = -INFINITY, total = 0;
@@ -69,11 +71,13 @@ template <int D>
 struct SharedTiles {
   static constexpr int kQueryBytes = kRows * D * 2, kTileBytes = 64 * D * 2, kWordBytes = kThreads * 4;
   static constexpr int kStageBytes = 2 * kTileBytes + 2 * kWordBytes;  // words: edges, dropped edges
-  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
+  static constexpr int kBytes =
+      kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
 };
 
 template <int D, bool kDropout>
-__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const __grid_constant__ TileForwardParams p) {
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
+    tile_forward(const __grid_constant__ TileForwardParams p) {
   extern __shared__ uint8_t raw[];
   using Shared = SharedTiles<D>;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
@@ -83,7 +87,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   const auto words = [&](int stage) { return key_tile(stage) + 2 * Shared::kTileBytes; };
   const auto dropped_words = [&](int stage) { return words(stage) + Shared::kWordBytes; };
   const uint32_t ones = base + Shared::kQueryBytes + kStages * Shared::kStageBytes;
-  if (threadIdx.x < 64) asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
+  if (threadIdx.x < 64)
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
 
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
@@ -96,7 +101,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   const auto* key = reinterpret_cast<const __nv_bfloat16*>(p.key.head(item, head));
   const auto* value = reinterpret_cast<const __nv_bfloat16*>(p.value.head(item, head));
   const bool has_rows = row_tile < p.shape.row_tiles();
-  const int64_t strip = (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
+  const int64_t strip =
+      (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
   const uint32_t* const tiles = p.tiles + strip;
   const uint32_t* const dropped = kDropout ? p.dropped + strip : nullptr;
   const auto load_tile = [&](int t) {
@@ -131,7 +137,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   };
   // After the output product has read the last weights.
   const auto mask_weights = [&](int stage) {
-    const uint32_t word = own_word(words(stage)), dropped_word = kDropout ? own_word(dropped_words(stage)) : 0;
+    const uint32_t word = own_word(words(stage)),
+                   dropped_word = kDropout ? own_word(dropped_words(stage)) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
@@ -158,7 +165,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   exponentials();
   mask_weights(0);
   for (int t = 0; t < used_tiles; ++t) {
-    // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2 takes.
+    // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2
+    // takes.
     copies_wait<0>();
     publish_copies();
     __syncthreads();
@@ -170,7 +178,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
     multiply_keys(t + 1);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      output_product(out, (kDropout ? kept : weights) + 4 * step, down_rows<D, 64>(value_tile(t % kStages), step));
+      output_product(out, (kDropout ? kept : weights) + 4 * step,
+                     down_rows<D, 64>(value_tile(t % kStages), step));
       row_sums(sums, weights + 4 * step, uniform_operand(ones));
     }
     products_commit();
@@ -184,7 +193,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
   }
   copies_wait<0>();
 
-  // A lane holds two rows, four lanes share them. Rows whose sum left the range, or met 0 * NaN, go the plain way.
+  // A lane holds two rows, four lanes share them. Rows whose sum left the range, or met 0 * NaN, go the plain
+  // way.
   auto* const head_out = reinterpret_cast<__nv_bfloat16*>(p.output.head(item, head));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -211,7 +221,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) tile_forward(const 
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
       attend_row<D>(p, query + again_row * p.query.row_stride, key, value, tiles, dropped, again, used_tiles,
-                    head_out + again_row * p.output.row_stride, p.lse + static_cast<int64_t>(head_index) * queries + again_row);
+                    head_out + again_row * p.output.row_stride,
+                    p.lse + static_cast<int64_t>(head_index) * queries + again_row);
     }
   }
 }
@@ -220,7 +231,8 @@ template <int D, bool kDropout>
 int launch(const TileForwardParams& p, Stream stream) {
   constexpr int kBytes = SharedTiles<D>::kBytes;
   auto* const kernel = tile_forward<D, kDropout>;
-  static const cudaError_t ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (ready != cudaSuccess) return ready;
   const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
@@ -241,10 +253,14 @@ bool tile_forward_takes(int64_t head_dim) {
 
 int launch_tile_forward(const TileForwardParams& p, Stream stream) {
   switch (p.head_dim) {
-    case 16: return launch<16>(p, stream);
-    case 32: return launch<32>(p, stream);
-    case 64: return launch<64>(p, stream);
-    case 128: return launch<128>(p, stream);
+    case 16:
+      return launch<16>(p, stream);
+    case 32:
+      return launch<32>(p, stream);
+    case 64:
+      return launch<64>(p, stream);
+    case 128:
+      return launch<128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }

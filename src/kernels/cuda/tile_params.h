@@ -1,5 +1,5 @@
-// Parameters of the CUDA kernels over bit tiles. Torch-free and CUDA-free, so that any layer above can fill them in.
-// B batch, H heads, L queries, S keys, D head dim, C clusters; a row is (b*H + h)*L + i.
+// Parameters of the CUDA kernels over bit tiles. Torch-free and CUDA-free, so that any layer above can fill
+// them in. B batch, H heads, L queries, S keys, D head dim, C clusters; a row is (b*H + h)*L + i.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,10 @@ struct TileForwardParams {
   int64_t head_dim = 0;  // D of query, key and value: 16, 32, 64 or 128
   float scale = 1;
   HeadTensor<const Bf16> query, key, value;  // [B, H, L or S, D], rows aligned to 16 bytes
-  const uint32_t* tiles = nullptr;       // edges
-  const uint32_t* dropped = nullptr;     // edges whose weight dropout removes (TileDropoutParams); null = no dropout
-  float keep_scale = 1;                  // 1 / (1 - p) with dropout
+  const uint32_t* tiles = nullptr;           // edges
+  const uint32_t* dropped =
+      nullptr;           // edges whose weight dropout removes (TileDropoutParams); null = no dropout
+  float keep_scale = 1;  // 1 / (1 - p) with dropout
   const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
   HeadTensor<Bf16> output;               // [B, H, L, D]
   float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
@@ -43,21 +44,22 @@ struct TileForwardParams {
 bool tile_forward_takes(int64_t head_dim);
 int launch_tile_forward(const TileForwardParams& params, Stream stream);  // a cudaError_t
 
-// Per-edge credit G = dL/dp of the learner, from the gradient d = a (u - ubar) that attention sends to a logit:
+// Per-edge credit G = dL/dp of the learner, from the gradient d = a (u - ubar) that attention sends to a
+// logit:
 //   present edge  clip(rule(d) + density_grad[h]),  rule: d, or d s (kPaper)
 //   probe edge    d / (1 + a) / probe_rate[b]       (what adding it would have done)
 struct TileCreditParams {
-  int64_t clusters = 0;                          // C; 0 = no learner
-  HeadTensor<const Bf16> query_membership;       // [B, H, L, C]
-  HeadTensor<const Bf16> key_side;               // [B, H, S, C]
-  bool paper = false;                            // rule d s instead of d
-  float clip = 0;                                // 0 = none
-  const float* density_grad = nullptr;           // [H], added to every present edge; null = 0
-  const uint32_t* probes = nullptr;              // second bit plane, disjoint from the edges; null = none
-  const uint32_t* probes_transposed = nullptr;   // the same by keys
-  const float* probe_rates = nullptr;            // [B]
-  HeadTensor<float> query_membership_grad;       // [B, H, L, C]
-  HeadTensor<float> key_side_grad;               // [B, H, S, C]
+  int64_t clusters = 0;                         // C; 0 = no learner
+  HeadTensor<const Bf16> query_membership;      // [B, H, L, C]
+  HeadTensor<const Bf16> key_side;              // [B, H, S, C]
+  bool paper = false;                           // rule d s instead of d
+  float clip = 0;                               // 0 = none
+  const float* density_grad = nullptr;          // [H], added to every present edge; null = 0
+  const uint32_t* probes = nullptr;             // second bit plane, disjoint from the edges; null = none
+  const uint32_t* probes_transposed = nullptr;  // the same by keys
+  const float* probe_rates = nullptr;           // [B]
+  HeadTensor<float> query_membership_grad;      // [B, H, L, C]
+  HeadTensor<float> key_side_grad;              // [B, H, S, C]
 };
 
 struct TileBackwardParams {
@@ -72,17 +74,17 @@ struct TileBackwardParams {
   const uint32_t* dropped = nullptr;           // as in the forward pass
   const uint32_t* dropped_transposed = nullptr;
   float keep_scale = 1;
-  const int32_t* query_lengths = nullptr;      // [B] queries from this number on have no edge; null = L
-  const int32_t* key_lengths = nullptr;        // [B]
-  float* row_values = nullptr;                 // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
+  const int32_t* query_lengths = nullptr;  // [B] queries from this number on have no edge; null = L
+  const int32_t* key_lengths = nullptr;    // [B]
+  float* row_values = nullptr;             // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
   HeadTensor<Bf16> query_grad, key_grad, value_grad;
   TileCreditParams credit;
 };
 bool tile_backward_takes(int64_t head_dim, int64_t clusters);
 int launch_tile_backward(const TileBackwardParams& params, Stream stream);
 
-// Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its number, word
-// column % 4 of the Philox block (row, column / 4), is below p 2^32.
+// Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its
+// number, word column % 4 of the Philox block (row, column / 4), is below p 2^32.
 struct TileDropoutParams {
   TileShape shape;
   const uint32_t* tiles = nullptr;
@@ -94,23 +96,25 @@ int launch_tile_dropout(const TileDropoutParams& params, Stream stream);
 
 // ---- sampling ----
 
-// Edges by the law from p_ij = query_membership_i . key_side_j + exploration, every pair visited on tensor cores: bit for bit what the
-// direct sampler on CPU draws.
+// Edges by the law from p_ij = query_membership_i . key_side_j + exploration, every pair visited on tensor
+// cores: bit for bit what the direct sampler on CPU draws.
 struct TileSampleParams {
   TileShape shape;
-  int64_t clusters = 0;                            // C: 16, 32, 64, 128 or 256
-  HeadTensor<const Bf16> query_membership, key_side;  // [B, H, L or S, C]; rounded copies if the memberships are fp32
-  HeadTensor<const float> exact_query_membership, exact_key_side;  // what was rounded; data = null when nothing was
+  int64_t clusters = 0;  // C: 16, 32, 64, 128 or 256
+  HeadTensor<const Bf16> query_membership,
+      key_side;  // [B, H, L or S, C]; rounded copies if the memberships are fp32
+  HeadTensor<const float> exact_query_membership,
+      exact_key_side;  // what was rounded; data = null when nothing was
   bool poisson = false;
   float exploration = 0;
   const uint8_t* query_mask = nullptr;  // [B, L], null = all valid
   const uint8_t* key_mask = nullptr;    // [B, S]
   bool is_causal = false;
-  const uint64_t* edge_keys = nullptr;   // [B*H] stream keys
-  uint32_t* tiles = nullptr;             // out
-  uint64_t* edge_counts = nullptr;       // [B*H] out, must be 0 before
-  uint32_t* column_words = nullptr;      // scratch [B, ceil(S/64), 4]
-  uint64_t* open_pairs = nullptr;        // scratch [open_capacity]: pairs that the products leave undecided
+  const uint64_t* edge_keys = nullptr;  // [B*H] stream keys
+  uint32_t* tiles = nullptr;            // out
+  uint64_t* edge_counts = nullptr;      // [B*H] out, must be 0 before
+  uint32_t* column_words = nullptr;     // scratch [B, ceil(S/64), 4]
+  uint64_t* open_pairs = nullptr;       // scratch [open_capacity]: pairs that the products leave undecided
   int64_t open_capacity = 0;
   unsigned long long* open_count = nullptr;  // scratch [1], must be 0 before
 };
@@ -120,28 +124,30 @@ int launch_tile_sample(const TileSampleParams& params, Stream stream);
 // Probes: absent pairs, each with a probability that its item has.
 struct TileProbeParams {
   TileShape shape;
-  const uint32_t* tiles = nullptr;       // the edges
-  const uint64_t* stream_keys = nullptr; // [B*H]
-  const uint32_t* limits = nullptr;      // [B, 32] coin_limits (pair_numbers.h) of each item's rate
-  const uint8_t* query_mask = nullptr;   // [B, L], null = all valid
-  const uint8_t* key_mask = nullptr;     // [B, S]
+  const uint32_t* tiles = nullptr;        // the edges
+  const uint64_t* stream_keys = nullptr;  // [B*H]
+  const uint32_t* limits = nullptr;       // [B, 32] coin_limits (pair_numbers.h) of each item's rate
+  const uint8_t* query_mask = nullptr;    // [B, L], null = all valid
+  const uint8_t* key_mask = nullptr;      // [B, S]
   bool is_causal = false;
-  uint32_t* column_words = nullptr;      // scratch [B, ceil(S/64), 4]
-  uint32_t* probes = nullptr;            // out
+  uint32_t* column_words = nullptr;  // scratch [B, ceil(S/64), 4]
+  uint32_t* probes = nullptr;        // out
 };
 int launch_tile_probes(const TileProbeParams& params, Stream stream);
 
 // ---- conversions ----
 
 // [B*H, ceil(L/64), ceil(S/64)] tiles -> the tiles of the transposed graphs, [B*H, ceil(S/64), ceil(L/64)].
-int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed, Stream stream);
-// CSR -> tiles, which must be 0 before. Columns outside [0, S) are left out and counted in *bad (may be null).
-int launch_csr_to_tiles(const TileShape& shape, const int64_t* row_offsets, const int32_t* col_indices, uint32_t* tiles,
-                        int32_t* bad, Stream stream);
+int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
+                           Stream stream);
+// CSR -> tiles, which must be 0 before. Columns outside [0, S) are left out and counted in *bad (may be
+// null).
+int launch_csr_to_tiles(const TileShape& shape, const int64_t* row_offsets, const int32_t* col_indices,
+                        uint32_t* tiles, int32_t* bad, Stream stream);
 // Edges of every row [B*H*L], from tiles.
 int launch_tile_degrees(const TileShape& shape, const uint32_t* tiles, int32_t* degrees, Stream stream);
 // Columns of every row, ascending, from tiles; row_offsets [B*H*L + 1] are the sums of the degrees.
-int launch_tiles_to_columns(const TileShape& shape, const uint32_t* tiles, const int64_t* row_offsets, int32_t* columns,
-                            Stream stream);
+int launch_tiles_to_columns(const TileShape& shape, const uint32_t* tiles, const int64_t* row_offsets,
+                            int32_t* columns, Stream stream);
 
 }  // namespace edgewise::kernels::cuda

@@ -1,6 +1,7 @@
-// SBM edges as bit tiles. Tensor cores give every p_ij nearly; the pair's random number (pair_numbers.h) decides where it is clearly on
-// one side. The few pairs in between, whose number is closer to p than the products' error, go to a list and are decided by the exact
-// sum that the CPU's direct sampler forms, in its order: the edges are the same, bit for bit.
+// SBM edges as bit tiles. Tensor cores give every p_ij nearly; the pair's random number (pair_numbers.h)
+// decides where it is clearly on one side. The few pairs in between, whose number is closer to p than the
+// products' error, go to a list and are decided by the exact sum that the CPU's direct sampler forms, in its
+// order: the edges are the same, bit for bit.
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/bit_tiles.cuh"
@@ -12,13 +13,15 @@ namespace edgewise::kernels::cuda {
 namespace {
 
 constexpr int kRows = 128, kThreads = 256, kStages = 3;
-// Open pairs of a block wait in shared memory, so that no warp waits for a counter in global memory; from kFlushAt on they are moved.
+// Open pairs of a block wait in shared memory, so that no warp waits for a counter in global memory; from
+// kFlushAt on they are moved.
 constexpr int kOpenPlaces = 2048, kFlushAt = 1024;
 
 template <int C>
 struct Shared {
   static constexpr int kQueryBytes = kRows * C * 2, kTileBytes = 64 * C * 2;
-  static constexpr int kStageBytes = kTileBytes + 1024;  // 1024: the valid columns of the tile, padded to the alignment
+  static constexpr int kStageBytes =
+      kTileBytes + 1024;  // 1024: the valid columns of the tile, padded to the alignment
   static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + (kOpenPlaces + 4) * 4 + 1024;
 };
 
@@ -35,9 +38,12 @@ __device__ float exact_p(const TileSampleParams& p, int item, int head, int row,
     const float* t = p.exact_key_side.head(item, head) + column * p.exact_key_side.row_stride;
     for (int c = 0; c < p.clusters; ++c) sum = __fadd_rn(sum, __fmul_rn(q[c], t[c]));
   } else {
-    const auto* q = reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head) + row * p.query_membership.row_stride);
-    const auto* t = reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head) + column * p.key_side.row_stride);
-    for (int c = 0; c < p.clusters; ++c) sum = __fadd_rn(sum, __fmul_rn(__bfloat162float(q[c]), __bfloat162float(t[c])));
+    const auto* q = reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head) +
+                                                           row * p.query_membership.row_stride);
+    const auto* t =
+        reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head) + column * p.key_side.row_stride);
+    for (int c = 0; c < p.clusters; ++c)
+      sum = __fadd_rn(sum, __fmul_rn(__bfloat162float(q[c]), __bfloat162float(t[c])));
   }
   return sum;
 }
@@ -51,13 +57,15 @@ __device__ bool exact_edge(const TileSampleParams& p, int head_index, int row, i
 // Sets the bit of an open pair if it is an edge; integer atomics, so the order does not matter.
 __device__ void decide(const TileSampleParams& p, int head_index, int row, int column) {
   if (!exact_edge(p, head_index, row, column)) return;
-  const int64_t word = ((head_index * p.shape.row_tiles() + row / 64) * p.shape.column_tiles() + column / 64) * kTileWords +
-                       tile_word(row % 64, column % 64);
+  const int64_t word =
+      ((head_index * p.shape.row_tiles() + row / 64) * p.shape.column_tiles() + column / 64) * kTileWords +
+      tile_word(row % 64, column % 64);
   atomicOr(p.tiles + word, 1u << tile_bit(row % 64, column % 64));
   atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), 1ull);
 }
 
-// Bits of the valid columns of a tile, in the order of a lane's word; the same for every row. [B, column_tiles, 4].
+// Bits of the valid columns of a tile, in the order of a lane's word; the same for every row. [B,
+// column_tiles, 4].
 __global__ void mark_columns(TileShape shape, const uint8_t* key_mask, uint32_t* column_words) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t tiles = shape.column_tiles();
@@ -72,7 +80,8 @@ __global__ void mark_columns(TileShape shape, const uint8_t* key_mask, uint32_t*
     }
   column_words[index] = word;
 }
-void launch_mark_columns(const TileShape& shape, const uint8_t* key_mask, uint32_t* column_words, cudaStream_t stream) {
+void launch_mark_columns(const TileShape& shape, const uint8_t* key_mask, uint32_t* column_words,
+                         cudaStream_t stream) {
   const int64_t marks = shape.batch * shape.column_tiles() * 4;
   mark_columns<<<static_cast<unsigned>((marks + 127) / 128), 128, 0, stream>>>(shape, key_mask, column_words);
 }
@@ -96,7 +105,10 @@ __device__ uint32_t causal_bits(int row, int tile, int lane) {
 }
 
 template <int C, bool kPoisson>
-__global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile_sample(const __grid_constant__ TileSampleParams p) {
+__global__ void __launch_bounds__(kThreads, C <= 64    ? 3
+                                            : C <= 128 ? 2
+                                                       : 1)
+    tile_sample(const __grid_constant__ TileSampleParams p) {
   extern __shared__ uint8_t raw[];
   using Space = Shared<C>;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
@@ -111,7 +123,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
   const uint32_t row_word = valid_rows(p.shape, p.query_mask, item, row);
 
   // [0]: how many are open, [1]: where they go in the list; then row within the block and column of each.
-  uint32_t* const open_here = reinterpret_cast<uint32_t*>(raw + (base - shared_address(raw)) + Space::kQueryBytes + kStages * Space::kStageBytes);
+  uint32_t* const open_here = reinterpret_cast<uint32_t*>(raw + (base - shared_address(raw)) +
+                                                          Space::kQueryBytes + kStages * Space::kStageBytes);
   if (threadIdx.x == 0) open_here[0] = 0;
   const auto flush = [&] {
     __syncthreads();
@@ -136,20 +149,24 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
     copy_tile<C, 64, kThreads>(key_tile(t), key_side, p.key_side.row_stride, t * 64, keys);
     if (threadIdx.x == 0) {
       const bool valid = t < column_tiles;
-      copy_chunk(column_words(t), p.column_words + (static_cast<int64_t>(item) * column_tiles + (valid ? t : 0)) * 4, valid);
+      copy_chunk(column_words(t),
+                 p.column_words + (static_cast<int64_t>(item) * column_tiles + (valid ? t : 0)) * 4, valid);
     }
     copies_commit();
   };
-  copy_tile<C, kRows, kThreads>(base, reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head)),
+  copy_tile<C, kRows, kThreads>(base,
+                                reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head)),
                                 p.query_membership.row_stride, blockIdx.x * kRows, queries);
   load_tile(0);
   load_tile(1);
 
   const uint64_t key = p.edge_keys[head_index];
   const float margin = 65536 * relative_error(C, p.exact_query_membership.data != nullptr);
-  const int64_t strip = (static_cast<int64_t>(head_index) * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords + warp * 32 + lane;
-  // The margin of a pair is 3 + margin p units; no pair with p <= 1 has more than `widest`, and a pair with a larger p and a number within
-  // its margin has p (1 - relative error) < 1.
+  const int64_t strip = (static_cast<int64_t>(head_index) * p.shape.row_tiles() + (has_rows ? row_tile : 0)) *
+                            column_tiles * kTileWords +
+                        warp * 32 + lane;
+  // The margin of a pair is 3 + margin p units; no pair with p <= 1 has more than `widest`, and a pair with a
+  // larger p and a number within its margin has p (1 - relative error) < 1.
   const float widest = 3 + margin * 1.02f;
   unsigned count = 0;
   float probability[32] = {};
@@ -160,8 +177,10 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
     if constexpr (kPoisson) x = 1 - exp2_fast(fminf(x + p.exploration, 1) * -1.44269504f);
     const uint32_t source = numbers[e >> 1][j / 4].word[j % 4];
     uint32_t biased;
-    if (e & 1) asm("prmt.b32 %0, %1, 0x4B000000, 0x7632;" : "=r"(biased) : "r"(source));
-    else asm("prmt.b32 %0, %1, 0x4B000000, 0x7610;" : "=r"(biased) : "r"(source));
+    if (e & 1)
+      asm("prmt.b32 %0, %1, 0x4B000000, 0x7632;" : "=r"(biased) : "r"(source));
+    else
+      asm("prmt.b32 %0, %1, 0x4B000000, 0x7610;" : "=r"(biased) : "r"(source));
     return __uint_as_float(biased) - fmaf(x, 65536.0f, offset);
   };
   for (int t = 0; t < column_tiles; ++t) {
@@ -173,7 +192,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
     products_begin();
 #pragma unroll
     for (int step = 0; step < C / 16; ++step)
-      score_product(probability, along_row<C, kRows>(base + group * 64 * TileLayout<C>::kRowBytes, step), along_row<C, 64>(key_tile(t), step), step > 0);
+      score_product(probability, along_row<C, kRows>(base + group * 64 * TileLayout<C>::kRowBytes, step),
+                    along_row<C, 64>(key_tile(t), step), step > 0);
     products_commit();
     // The random numbers meanwhile: for each of the lane's two rows, two calls of eight pairs.
 #pragma unroll
@@ -188,7 +208,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
     products_wait<0>();
     settle(probability);
 
-    // In units of 2^-16, biased by 2^23 so that floats hold integers: number - p < 0 is an edge; within the margin it is open.
+    // In units of 2^-16, biased by 2^23 so that floats hold integers: number - p < 0 is an edge; within the
+    // margin it is open.
     uint32_t word = 0;
     float nearest = 65536;
 #pragma unroll
@@ -216,7 +237,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
       const int at_row = row + 8 * (e >> 1), column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
       const unsigned place_here = atomicAdd(open_here, 1u);
       if (place_here < kOpenPlaces)
-        open_here[4 + place_here] = static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
+        open_here[4 + place_here] =
+            static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
       else if (exact_edge(p, head_index, at_row, column))
         word |= 1u << place;
     }
@@ -226,17 +248,19 @@ __global__ void __launch_bounds__(kThreads, C <= 64 ? 3 : C <= 128 ? 2 : 1) tile
   copies_wait<0>();
   flush();
   for (int step = 16; step; step /= 2) count += __shfl_xor_sync(~0u, count, step);
-  if (lane == 0 && count) atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), static_cast<unsigned long long>(count));
+  if (lane == 0 && count)
+    atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index),
+              static_cast<unsigned long long>(count));
 }
 
 // Decides the open pairs.
 __global__ void decide_open(const __grid_constant__ TileSampleParams p) {
   const unsigned long long total = min(*p.open_count, static_cast<unsigned long long>(p.open_capacity));
-  for (unsigned long long n = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; n < total;
-       n += static_cast<unsigned long long>(gridDim.x) * blockDim.x) {
+  for (unsigned long long n = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       n < total; n += static_cast<unsigned long long>(gridDim.x) * blockDim.x) {
     const uint64_t pair = p.open_pairs[n];
-    decide(p, static_cast<int>(pair / p.shape.keys / p.shape.queries), static_cast<int>(pair / p.shape.keys % p.shape.queries),
-           static_cast<int>(pair % p.shape.keys));
+    decide(p, static_cast<int>(pair / p.shape.keys / p.shape.queries),
+           static_cast<int>(pair / p.shape.keys % p.shape.queries), static_cast<int>(pair % p.shape.keys));
   }
 }
 
@@ -259,16 +283,17 @@ struct QuarterTile {
   }
 };
 
-// Of the four lanes that share two rows, lane t has 32 bits of row t % 2, columns 32 (t / 2) .. + 31. Gives every lane the word of its
-// own places.
+// Of the four lanes that share two rows, lane t has 32 bits of row t % 2, columns 32 (t / 2) .. + 31. Gives
+// every lane the word of its own places.
 __device__ uint32_t share_bits(uint32_t mine, int lane) {
   uint32_t word = 0;
 #pragma unroll
   for (int from = 0; from < 4; ++from) {
-    // Bits 8 j' + 2 t + h (j' = 0..3) -> places 7 + 8 (2 row_half + h) - (4 column_half + j'): the product brings bits 0, 8, 16, 24 to
-    // 27, 26, 25, 24.
+    // Bits 8 j' + 2 t + h (j' = 0..3) -> places 7 + 8 (2 row_half + h) - (4 column_half + j'): the product
+    // brings bits 0, 8, 16, 24 to 27, 26, 25, 24.
     const uint32_t bits = __shfl_sync(~0u, mine, lane / 4 * 4 + from) >> (2 * (lane % 4));
-    const uint32_t even = ((bits & 0x01010101u) * 0x08040201u) >> 24 & 0xF, odd = ((bits >> 1 & 0x01010101u) * 0x08040201u) >> 24 & 0xF;
+    const uint32_t even = ((bits & 0x01010101u) * 0x08040201u) >> 24 & 0xF,
+                   odd = ((bits >> 1 & 0x01010101u) * 0x08040201u) >> 24 & 0xF;
     word |= (even | odd << 8) << (16 * (from & 1) + (from >> 1 ? 0 : 4));
   }
   return word;
@@ -280,8 +305,8 @@ __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
   uint32_t allowed = valid_rows(p.shape, p.query_mask, at.item, at.row) &
                      p.column_words[(at.item * p.shape.column_tiles() + at.tile) * 4 + at.lane % 4];
   if (p.is_causal && at.tile >= at.row / 64) allowed &= causal_bits(at.row, at.tile, at.lane);
-  const uint32_t mine =
-      coins(p.stream_keys[at.head], at.row + 8 * (at.lane & 1), at.tile * 2 + (at.lane % 4) / 2, p.limits + at.item * kCoins);
+  const uint32_t mine = coins(p.stream_keys[at.head], at.row + 8 * (at.lane & 1),
+                              at.tile * 2 + (at.lane % 4) / 2, p.limits + at.item * kCoins);
   p.probes[at.index * 32 + at.lane] = share_bits(mine, at.lane) & allowed & ~p.tiles[at.index * 32 + at.lane];
 }
 
@@ -303,7 +328,8 @@ template <int C, bool kPoisson>
 cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
   constexpr int kBytes = Shared<C>::kBytes;
   auto* const kernel = tile_sample<C, kPoisson>;
-  static const cudaError_t ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (ready != cudaSuccess) return ready;
   const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0 || p.shape.keys == 0) return cudaSuccess;
@@ -335,17 +361,23 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
 
 int launch_tile_dropout(const TileDropoutParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p, p.p * 4294967296.0);
+  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p,
+                                                                                          p.p * 4294967296.0);
   return cudaGetLastError();
 }
 
 int launch_tile_sample(const TileSampleParams& p, Stream stream) {
   switch (p.clusters) {
-    case 16: return launch_clusters<16>(p, static_cast<cudaStream_t>(stream));
-    case 32: return launch_clusters<32>(p, static_cast<cudaStream_t>(stream));
-    case 64: return launch_clusters<64>(p, static_cast<cudaStream_t>(stream));
-    case 128: return launch_clusters<128>(p, static_cast<cudaStream_t>(stream));
-    case 256: return launch_clusters<256>(p, static_cast<cudaStream_t>(stream));
+    case 16:
+      return launch_clusters<16>(p, static_cast<cudaStream_t>(stream));
+    case 32:
+      return launch_clusters<32>(p, static_cast<cudaStream_t>(stream));
+    case 64:
+      return launch_clusters<64>(p, static_cast<cudaStream_t>(stream));
+    case 128:
+      return launch_clusters<128>(p, static_cast<cudaStream_t>(stream));
+    case 256:
+      return launch_clusters<256>(p, static_cast<cudaStream_t>(stream));
   }
   return cudaErrorInvalidValue;
 }

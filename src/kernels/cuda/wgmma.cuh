@@ -1,9 +1,9 @@
 // Hopper's warpgroup matrix products (wgmma), bf16 in, fp32 out, as far as the tile kernels need them.
 //
-// A tile lies in shared memory as rows of at most 64 elements ("panels"): panel p of a [rows, width] tile holds columns
-// 64 p .. 64 p + 63 of every row. The 16-byte chunks of a row are swizzled with the row number in the way the hardware
-// expects for the panel's row length (32, 64 or 128 bytes), so that neither the product's reads nor our stores meet bank
-// conflicts. The same tile serves two products:
+// A tile lies in shared memory as rows of at most 64 elements ("panels"): panel p of a [rows, width] tile
+// holds columns 64 p .. 64 p + 63 of every row. The 16-byte chunks of a row are swizzled with the row number
+// in the way the hardware expects for the panel's row length (32, 64 or 128 bytes), so that neither the
+// product's reads nor our stores meet bank conflicts. The same tile serves two products:
 //   scores   D[64, n] += A[64, k] B[n, k]^T   both operands with k along the row          (score_product)
 //   outputs  D[64, w] += P[64, n] B[n, w]     P in registers, B with n down the rows      (output_product)
 #pragma once
@@ -18,19 +18,22 @@ namespace edgewise::kernels::cuda {
 
 template <int kWidth>
 struct TileLayout {
-  static_assert(kWidth == 16 || kWidth == 32 || kWidth % 64 == 0, "tile widths are 16, 32 or multiples of 64");
+  static_assert(kWidth == 16 || kWidth == 32 || kWidth % 64 == 0,
+                "tile widths are 16, 32 or multiples of 64");
   static constexpr int kPanel = kWidth < 64 ? kWidth : 64;  // elements of a row in one panel
   static constexpr int kPanels = kWidth / kPanel;
   static constexpr int kRowBytes = kPanel * 2;
-  static constexpr int kChunks = kRowBytes / 16;         // 16-byte chunks of a panel row
-  static constexpr int kAtomBytes = 8 * kRowBytes;       // the swizzle repeats every 8 rows
+  static constexpr int kChunks = kRowBytes / 16;    // 16-byte chunks of a panel row
+  static constexpr int kAtomBytes = 8 * kRowBytes;  // the swizzle repeats every 8 rows
   static constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
 
   // Byte offset of chunk `chunk` (over all panels) of row `row` in a tile of kRows rows.
   template <int kRows>
   __device__ static int offset(int row, int chunk) {
     const int panel = chunk / kChunks, inside = chunk % kChunks;
-    const int mixed = kRowBytes == 128 ? inside ^ (row & 7) : kRowBytes == 64 ? inside ^ ((row >> 1) & 3) : inside ^ ((row >> 2) & 1);
+    const int mixed = kRowBytes == 128  ? inside ^ (row & 7)
+                      : kRowBytes == 64 ? inside ^ ((row >> 1) & 3)
+                                        : inside ^ ((row >> 2) & 1);
     return panel * kRows * kRowBytes + row * kRowBytes + mixed * 16;
   }
 };
@@ -46,7 +49,8 @@ template <int kWidth, int kRows>
 __device__ inline uint64_t along_row(uint32_t tile, int step) {
   using Layout = TileLayout<kWidth>;
   constexpr int kStepsPerPanel = Layout::kPanel / 16;
-  const uint32_t address = tile + (step / kStepsPerPanel) * kRows * Layout::kRowBytes + (step % kStepsPerPanel) * 32;
+  const uint32_t address =
+      tile + (step / kStepsPerPanel) * kRows * Layout::kRowBytes + (step % kStepsPerPanel) * 32;
   return operand(address, 16, Layout::kAtomBytes, Layout::kSwizzle);
 }
 
@@ -54,13 +58,18 @@ __device__ inline uint64_t along_row(uint32_t tile, int step) {
 template <int kWidth, int kRows>
 __device__ inline uint64_t down_rows(uint32_t tile, int step) {
   using Layout = TileLayout<kWidth>;
-  return operand(tile + step * 2 * Layout::kAtomBytes, kRows * Layout::kRowBytes, Layout::kAtomBytes, Layout::kSwizzle);
+  return operand(tile + step * 2 * Layout::kAtomBytes, kRows * Layout::kRowBytes, Layout::kAtomBytes,
+                 Layout::kSwizzle);
 }
 
 // ---- the asynchronous products ----
 
-__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+__device__ inline void products_begin() {
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+__device__ inline void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
 // Waits until at most kPending committed groups are still running.
 template <int kPending>
 __device__ inline void products_wait() {
@@ -82,9 +91,10 @@ __device__ inline void settle(float (&registers)[kCount]) {
 #define EDGEWISE_R16 EDGEWISE_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define EDGEWISE_R32 \
   EDGEWISE_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define EDGEWISE_R64                                                                                              \
-  EDGEWISE_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
-               "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define EDGEWISE_R64                                                                                      \
+  EDGEWISE_R32                                                                                            \
+      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
+      "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // D[64, 64] (+)= A B^T, both in shared memory with k along the row; one step of k = 16.
 __device__ inline void score_product(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
@@ -130,15 +140,19 @@ __device__ inline void output_product(float (&d)[64], const uint32_t* p, uint64_
 #undef EDGEWISE_R32
 #undef EDGEWISE_R64
 
-// Sums over the rows of P (one step), as a product with eight columns of ones (`ones`: 256 bytes of bf16 ones): d[0] is row lane/4, d[2]
-// row lane/4 + 8.
+// Sums over the rows of P (one step), as a product with eight columns of ones (`ones`: 256 bytes of bf16
+// ones): d[0] is row lane/4, d[2] row lane/4 + 8.
 __device__ inline void row_sums(float (&d)[4], const uint32_t* p, uint64_t ones) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;\n"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(ones));
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, "
+      "0;\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(ones));
 }
 // Descriptor of an 8 x 16 operand of equal numbers: any layout within the 256 bytes.
-__device__ inline uint64_t uniform_operand(uint32_t address) { return operand(address, 128, 128, 0); }
+__device__ inline uint64_t uniform_operand(uint32_t address) {
+  return operand(address, 128, 128, 0);
+}
 
 // ---- copies from global to shared memory ----
 
@@ -147,19 +161,25 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 }
 // 16 bytes, or zeros where `valid` is false (the source is then not read).
 __device__ inline void copy_chunk(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
 }
-__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+__device__ inline void copies_commit() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
 template <int kPending>
 __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 // Makes our copies visible to the tensor cores; a barrier must follow.
-__device__ inline void publish_copies() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+__device__ inline void publish_copies() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
 
 // Rows first .. first + kRows - 1 of a [count, width] matrix into a tile; rows beyond `count` become 0.
 template <int kWidth, int kRows, int kThreads>
-__device__ inline void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64_t row_stride, int first, int count) {
+__device__ inline void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64_t row_stride, int first,
+                                 int count) {
   constexpr int kChunksPerRow = kWidth / 8, kChunks = kRows * kChunksPerRow;
 #pragma unroll
   for (int turn = 0; turn < (kChunks + kThreads - 1) / kThreads; ++turn) {
@@ -171,11 +191,14 @@ __device__ inline void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64
   }
 }
 
-// The words of one bit tile for each of kGroups warpgroups: word 128 g + n from from[g * stride + n], zeros where `valid` is false.
-// The calling thread is the one that needs the words of its own place: 8 lanes copy for their warp.
+// The words of one bit tile for each of kGroups warpgroups: word 128 g + n from from[g * stride + n], zeros
+// where `valid` is false. The calling thread is the one that needs the words of its own place: 8 lanes copy
+// for their warp.
 __device__ inline void copy_words(uint32_t words, const uint32_t* from, bool valid) {
   const int lane = threadIdx.x % 32;
-  if (lane < 8) copy_chunk(words + (threadIdx.x / 32 * 32 + lane * 4) * 4, from + threadIdx.x / 32 % 4 * 32 + lane * 4, valid);
+  if (lane < 8)
+    copy_chunk(words + (threadIdx.x / 32 * 32 + lane * 4) * 4, from + threadIdx.x / 32 % 4 * 32 + lane * 4,
+               valid);
 }
 __device__ inline uint32_t own_word(uint32_t words) {
   uint32_t word;
