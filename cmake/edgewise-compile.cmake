@@ -63,3 +63,12 @@ endfunction()
 function(edgewise_light_sources name)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${name} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
+
+# edgewise_parallel_sources(NAME files...): files that call at::parallel_for. It is a template in torch's headers and runs on one thread
+# unless the file that calls it is compiled for OpenMP. The runtime is the one that libtorch brings (found through its rpath).
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+function(edgewise_parallel_sources name)
+  edgewise_light_sources(${name} ${ARGN})
+  set_property(SOURCE ${ARGN} TARGET_DIRECTORY ${name} APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})
+  target_link_libraries(${name} PRIVATE ${OpenMP_CXX_LIBRARIES})
+endfunction()

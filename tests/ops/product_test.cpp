@@ -3,10 +3,20 @@
 
 #include "kit/random_inputs.h"
 #include "ops/attention_impl.h"
+#include "ops/kernel_threads.h"
 #include "ops/reference.h"
 
 namespace edgewise {
 namespace {
+
+TEST(Kernels, RunOnAsManyThreadsAsTorchIsTold) {
+  const int before = at::get_num_threads();
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    EXPECT_EQ(ops::count_kernel_threads(), threads);
+  }
+  at::set_num_threads(before);
+}
 
 TEST(Products, KernelAndReferenceAgreeWithDenseMatrices) {
   const EdgeShape shape{2, 3, 40, 30};

@@ -91,10 +91,10 @@ __device__ inline void settle(float (&registers)[kCount]) {
 #define EDGEWISE_R16 EDGEWISE_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define EDGEWISE_R32 \
   EDGEWISE_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define EDGEWISE_R64                                                                                      \
-  EDGEWISE_R32                                                                                            \
-      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
-      "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define EDGEWISE_R64                                                                                  \
+  EDGEWISE_R32                                                                                        \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
+  "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // D[64, 64] (+)= A B^T, both in shared memory with k along the row; one step of k = 16.
 __device__ inline void score_product(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
