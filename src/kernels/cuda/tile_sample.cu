@@ -142,6 +142,7 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
     }
     __syncthreads();
     if (threadIdx.x == 0) open_here[0] = 0;
+    __syncthreads();  // before anyone counts again
   };
 
   const auto* key_side = reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head));
