@@ -52,10 +52,11 @@ int run(bool json) {
     devices += (devices.empty() ? "" : ", ") + device;
   table.add({"CUDA", environment.cuda_available ? devices : "not available"});
   table.add({"edge_attention on CPU", "kernel: fp32 and bf16 on the CPU level, fp64 portable"});
-  table.add({"edge_attention on CUDA",
-             "reference in plain ATen: dense matrices above 1/64 density, else an edge list"});
-  table.add({"sampler on CPU", "direct or fastrg, by predicted cost per item and head"});
-  table.add({"sampler on CUDA", "direct, in plain ATen"});
+  const std::string kernels = EDGEWISE_HAS_CUDA ? "kernels for compute capability 9.0; the rest in plain ATen"
+                                                : "in plain ATen: this build has no CUDA kernels";
+  table.add({"edge_attention on CUDA", kernels});
+  table.add({"sampler on CPU", "squeezed, thinning, fastrg or direct, by predicted cost per item and head"});
+  table.add({"sampler on CUDA", "direct, " + kernels});
   table.add({"self-test", test});
   table.print(std::cout);
   return test.starts_with("ok") ? 0 : 1;

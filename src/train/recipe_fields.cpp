@@ -96,7 +96,7 @@ std::vector<RecipeField> make_fields() {
             one_of({"exact", "sampled"})),
       field(attention, &A::self_loops, "attention.self_loops", "every token attends to itself"),
       field(attention, &A::count_padding, "attention.count_padding", "padding is sampled and counted, as published"),
-      field(attention, &A::sampler, "attention.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg"})),
+      field(attention, &A::sampler, "attention.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"})),
 
       field(train, &T::steps, "train.steps", "optimiser steps", at_least(1)),
       field(train, &T::batch, "train.batch", "sequences per step", at_least(1)),

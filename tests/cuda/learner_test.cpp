@@ -84,8 +84,12 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
     const auto error = [](const at::Tensor& f, const at::Tensor& e) {
       return ((f.to(at::kCPU, at::kDouble) - e).norm() / e.norm()).item<double>();
     };
-    EXPECT_LE(error(found.query_membership, expected.query_membership), 2.5e-2) << c.name;
-    EXPECT_LE(error(found.key_side, expected.key_side), 2.5e-2) << c.name;
+    // With few edges many rows have one, whose credit is exactly 0; the output's rounding to bf16 leaves a
+    // little in ubar there, and beside clipped gradients it shows.
+    const bool only_edges = c.edge_density < 0.02 && c.clip > 0;
+    EXPECT_LE(error(found.query_membership, expected.query_membership), only_edges ? 2.5e-2 : 1.5e-2)
+        << c.name;
+    EXPECT_LE(error(found.key_side, expected.key_side), 1.5e-2) << c.name;
     EXPECT_LE(error(found.query, expected.query), 1.5e-2) << c.name;
   }
 }

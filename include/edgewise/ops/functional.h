@@ -12,7 +12,8 @@
 
 namespace edgewise::functional {
 
-// kAuto: the CPU kernel for CPU tensors, elsewhere the reference (dense or edge list, whichever is cheaper).
+// kAuto: our kernels where they take the call, elsewhere the reference (dense or edge list, whichever is
+// cheaper). docs/guide.md, "What runs on CUDA".
 enum class Backend { kAuto, kKernel, kReference, kDense };
 
 struct EdgeAttentionOptions {

@@ -35,8 +35,8 @@ struct SampleOptions {
       false;  // refuse NaN and negative memberships also on CUDA, where looking stops the device
 };
 
-// query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the plain ATen sampler
-// runs.
+// query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the direct
+// sampler runs, as a kernel or in plain ATen.
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options = {});
 
