@@ -256,6 +256,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (in.value.size(3) != dim) return {"", "value and key of different head dims"};
   if (in.edges.shape().pairs() == 0) return {"", "no pairs"};
   const bool gather = by_gather(in);
+  if (!gather && in.edges.shape().batch * in.edges.shape().heads > 65535)
+    return {"", "more than 65,535 items x heads in tiles"};
   const int64_t clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
   if (credit)
     if (const std::string refusal = learner_refusal(*credit); !refusal.empty()) return {"", refusal};

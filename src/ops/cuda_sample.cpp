@@ -64,6 +64,7 @@ std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeSh
     return "more than 256 clusters";
   if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
     return "memberships that are neither float32 nor bfloat16";
+  if (shape.batch * shape.heads > 65535) return "more than 65,535 items x heads";
   if (static_cast<double>(shape.pairs()) / 8 > kLargestTileBytes)
     return "one bit per pair would take more than 16 GiB";
   return "";
