@@ -21,6 +21,7 @@
 #include <sstream>
 
 #include "graph/checks.h"
+#include "graph/huge_pages.h"
 #include "graph/tiles.h"
 #include "kernels/cpu/transpose.h"
 
@@ -169,8 +170,8 @@ const TransposedEdges& EdgeSet::transposed() const {
   TransposedEdges result;
   if (device().is_cpu()) {
     result.column_offsets = at::empty({shape.columns() + 1}, int64_on(device()));
-    result.row_indices = at::empty_like(col_indices());
-    result.edge_ids = at::empty({edge_count()}, int64_on(device()));
+    result.row_indices = graph::on_huge_pages(at::empty_like(col_indices()));
+    result.edge_ids = graph::on_huge_pages(at::empty({edge_count()}, int64_on(device())));
     kernels::cpu::TransposeParams params;
     params.edges = {shape.heads, shape.queries, shape.keys, row_offsets().const_data_ptr<int64_t>(),
                     col_indices().const_data_ptr<int32_t>()};

@@ -125,6 +125,7 @@ template <typename T>
 struct GatherSumParams {
   int64_t heads = 0;
   int64_t rows_per_head = 0;  // L, or S for a column pass
+  int64_t dense_rows = 0;     // S, or L for a column pass: rows of `dense` per head
   int64_t width = 0;
   double factor = 1;
   const int64_t* offsets = nullptr;              // [B*H*rows_per_head + 1]

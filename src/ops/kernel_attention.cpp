@@ -53,6 +53,11 @@ void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
   });
 }
 
+// A new tensor for a kernel to fill.
+at::Tensor fresh(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  return graph::on_huge_pages(at::empty(sizes, options));
+}
+
 template <typename T, typename Params>
 void set_common(Params& params, const AttentionInputs& in) {
   params.head_dim = in.query.size(3);
@@ -68,9 +73,14 @@ kernels::DropoutParams dropout_params(const AttentionInputs& in) {
   return {in.dropout_p, reinterpret_cast<const uint64_t*>(in.head_keys.const_data_ptr<int64_t>())};
 }
 
+// Edges per key.
+double mean_degree(const AttentionInputs& in) {
+  return static_cast<double>(in.edges.edge_count()) /
+         static_cast<double>(std::max<int64_t>(in.edges.shape().columns(), 1));
+}
+
 AttentionInputs row_contiguous(AttentionInputs in) {
-  const double degree = static_cast<double>(in.edges.edge_count()) /
-                        static_cast<double>(std::max<int64_t>(in.edges.shape().columns(), 1));
+  const double degree = mean_degree(in);
   in.query = with_contiguous_rows(in.query);
   in.key = for_gathering(in.key, degree);
   in.value = for_gathering(in.value, degree);
@@ -100,10 +110,11 @@ at::Tensor sparse_times_dense(Side side, const EdgeSet& edges, const at::Tensor&
   const at::Tensor rows = for_gathering(
       dense, static_cast<double>(edges.edge_count()) /
                  static_cast<double>(std::max<int64_t>(dense.numel() / std::max<int64_t>(width, 1), 1)));
-  at::Tensor out = at::empty({shape.batch, shape.heads, length, width}, dense.options());
+  at::Tensor out = fresh({shape.batch, shape.heads, length, width}, dense.options());
   kernels::GatherSumParams<T> params;
   params.heads = shape.heads;
   params.rows_per_head = length;
+  params.dense_rows = dense.size(2);
   params.width = width;
   params.factor = factor;
   if (side == Side::kRows) {
@@ -130,9 +141,8 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
   const AttentionInputs in = row_contiguous(given);
   const EdgeShape& shape = in.edges.shape();
   AttentionForward result;
-  result.output = at::empty({shape.batch, shape.heads, shape.queries, in.value.size(3)}, in.query.options());
-  result.lse =
-      at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(in.accumulator()));
+  result.output = fresh({shape.batch, shape.heads, shape.queries, in.value.size(3)}, in.query.options());
+  result.lse = fresh({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(in.accumulator()));
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     kernels::AttentionForwardParams<T> params;
@@ -150,19 +160,21 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
 
 AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
                                   const at::Tensor& grad_output, const CreditRequest& credit) {
-  const AttentionInputs in = row_contiguous(given);
+  AttentionInputs in = row_contiguous(given);
+  in.query = for_gathering(in.query, mean_degree(in));  // by the column pass
   const EdgeShape& shape = in.edges.shape();
-  const at::Tensor grad = grad_output.contiguous(), output = forward.output.contiguous();
+  const at::Tensor grad = for_gathering(grad_output.contiguous(), mean_degree(in)),
+                   output = forward.output.contiguous();
   const auto per_edge = [&](int64_t count) {
-    return at::empty({count}, in.query.options().dtype(in.accumulator()));
+    return fresh({count}, in.query.options().dtype(in.accumulator()));
   };
   AttentionBackward result;
-  result.query = at::empty({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
-  result.key = at::empty({shape.batch, shape.heads, shape.keys, in.query.size(3)}, in.query.options());
-  result.value = at::empty({shape.batch, shape.heads, shape.keys, in.value.size(3)}, in.query.options());
+  result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
+  result.key = fresh({shape.batch, shape.heads, shape.keys, in.query.size(3)}, in.query.options());
+  result.value = fresh({shape.batch, shape.heads, shape.keys, in.value.size(3)}, in.query.options());
   // [B*H*L] RowSoftmax
-  const at::Tensor softmax = at::empty({shape.rows(), sizeof(RowSoftmax<float>) / sizeof(float)},
-                                       in.query.options().dtype(in.accumulator()));
+  const at::Tensor softmax = fresh({shape.rows(), sizeof(RowSoftmax<float>) / sizeof(float)},
+                                   in.query.options().dtype(in.accumulator()));
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -234,8 +246,8 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
   const at::Tensor left_rows = with_contiguous_rows(left), right_rows = with_contiguous_rows(right);
   return dispatch_kernel_type(left.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    at::Tensor out = at::empty({edges.edge_count()},
-                               left.options().dtype(c10::CppTypeToScalarType<Accumulator<T>>::value));
+    at::Tensor out =
+        fresh({edges.edge_count()}, left.options().dtype(c10::CppTypeToScalarType<Accumulator<T>>::value));
     kernels::EdgeDotParams<T> params;
     params.edges = csr_view(edges);
     params.width = left.size(3);

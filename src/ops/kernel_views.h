@@ -2,12 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <edgewise/graph/edge_set.h>
 
 #include <type_traits>
 #include <utility>
 
+#include "graph/huge_pages.h"
 #include "kernels/params.h"
 
 namespace edgewise::ops {
@@ -46,12 +48,18 @@ inline at::Tensor with_contiguous_rows(const at::Tensor& tensor) {
   return tensor.stride(3) == 1 || tensor.size(3) <= 1 ? tensor : tensor.contiguous();
 }
 
-// The same for rows that are read again and again, `times` each on average: the rows of a head side by side.
-// Rows of several heads interleaved [B, N, H, W] would share a fraction of the cache's sets.
+// The same for rows that are read again and again in any order, `times` each on average. They are copied
+// where a copy pays: rows of several heads interleaved [B, N, H, W], which would share a fraction of the
+// cache's sets, and heads too large for the cache, which move to huge pages.
 inline at::Tensor for_gathering(const at::Tensor& tensor, double times) {
   constexpr double kWorthACopy = 4;
-  return tensor.stride(2) != tensor.size(3) && times >= kWorthACopy ? tensor.contiguous()
-                                                                    : with_contiguous_rows(tensor);
+  constexpr size_t kLargeHead = size_t{4} << 20;
+  const bool scattered = tensor.stride(2) != tensor.size(3);
+  const bool large =
+      static_cast<size_t>(tensor.size(2) * tensor.size(3)) * tensor.element_size() >= kLargeHead;
+  if (times < kWorthACopy || (!scattered && !large)) return with_contiguous_rows(tensor);
+  at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
+  return graph::on_huge_pages(copy).copy_(tensor);
 }
 
 template <typename T>

@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "graph/checks.h"
+#include "graph/huge_pages.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_scratch.h"
@@ -149,7 +150,7 @@ class RowCollector {
     std::vector<int64_t> starts(chunks_.size() + 1, 0);
     for (size_t n = 0; n < chunks_.size(); ++n) starts[n + 1] = starts[n] + chunks_[n].edge_count();
     at::Tensor row_offsets = at::empty({shape_.rows() + 1}, at::kLong);
-    at::Tensor col_indices = at::empty({starts.back()}, at::kInt);
+    at::Tensor col_indices = graph::on_huge_pages(at::empty({starts.back()}, at::kInt));
     int64_t* offsets = row_offsets.mutable_data_ptr<int64_t>();
     int32_t* columns = col_indices.mutable_data_ptr<int32_t>();
     offsets[0] = 0;
@@ -224,8 +225,10 @@ class HeadSampler {
 
 EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                       const SampleOptions& options) {
-  const at::Tensor queries = query_membership.to(at::kFloat).contiguous(),
-                   keys = key_side.to(at::kFloat).contiguous();
+  const at::Tensor queries = query_membership.to(at::kFloat).contiguous();
+  // Read at random, in any order.
+  const at::Tensor keys =
+      graph::on_huge_pages(at::empty(key_side.sizes(), key_side.options().dtype(at::kFloat))).copy_(key_side);
   const int64_t clusters = queries.size(3), heads = shape.batch * shape.heads;
   const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
   RowCollector rows(shape);

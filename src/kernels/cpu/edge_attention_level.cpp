@@ -104,13 +104,18 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
   const CsrView& edges = params.edges;
   const Scratch<Acc> scratch(2, group_buffer(edges.row_offsets, row_begin, row_end));
   Acc *const all_scores = scratch.buffer(0), *const factors = scratch.buffer(1);
+  const int64_t stop = edges.row_offsets[row_end];
   for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
     Acc shares[kGroupRows];
     for (int n = 0; n < count; ++n) {
       const auto& [row, begin, degree, buffer, place] = group[n];
       const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-      const Gathered<T> keys{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim,
-                             edges.col_indices + begin, degree};
+      const Gathered<T> keys{params.key.head(place.batch, place.head),
+                             params.key.row_stride,
+                             params.head_dim,
+                             edges.col_indices + begin,
+                             degree,
+                             known_entries<T>(begin, stop, edges.keys, params.key.row_stride)};
       dots(query, keys, static_cast<Acc>(params.scale), all_scores + buffer);
     }
     for (int n = 0; n < count; ++n) {
@@ -128,8 +133,12 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
         dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
         multiply_by(scores, factors, degree);
       }
-      const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
-                               params.value_dim, columns, degree};
+      const Gathered<T> values{params.value.head(place.batch, place.head),
+                               params.value.row_stride,
+                               params.value_dim,
+                               columns,
+                               degree,
+                               known_entries<T>(begin, stop, edges.keys, params.value.row_stride)};
       weighted_sum<T>(scores, values, {params.output + row * params.value_dim, shares[n]});
     }
   });
@@ -201,18 +210,28 @@ void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, 
   Acc *const all_scores = scratch.buffer(0), *const all_weights = scratch.buffer(1),
              *const all_u = scratch.buffer(2), *const all_logit_grads = scratch.buffer(3),
              *const factors = scratch.buffer(4);
+  const int64_t stop = edges.row_offsets[row_end];
   for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
-    const auto keys_of = [&](const GroupRow& r) EDGEWISE_INLINE_LAMBDA {
-      return Gathered<T>{params.key.head(r.place.batch, r.place.head), params.key.row_stride, params.head_dim,
-                         edges.col_indices + r.begin, r.degree};
+    const auto keys_of = [&](const GroupRow& r, int64_t known) EDGEWISE_INLINE_LAMBDA {
+      return Gathered<T>{params.key.head(r.place.batch, r.place.head),
+                         params.key.row_stride,
+                         params.head_dim,
+                         edges.col_indices + r.begin,
+                         r.degree,
+                         known};
     };
     for (int n = 0; n < count; ++n) {
       const GroupRow& r = group[n];
       const RowPlace& place = r.place;
       const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-      dots(query, keys_of(r), static_cast<Acc>(params.scale), all_scores + r.buffer);
-      const Gathered<T> values{params.value.head(place.batch, place.head), params.value.row_stride,
-                               params.value_dim, edges.col_indices + r.begin, r.degree};
+      dots(query, keys_of(r, known_entries<T>(r.begin, stop, edges.keys, params.key.row_stride)),
+           static_cast<Acc>(params.scale), all_scores + r.buffer);
+      const Gathered<T> values{params.value.head(place.batch, place.head),
+                               params.value.row_stride,
+                               params.value_dim,
+                               edges.col_indices + r.begin,
+                               r.degree,
+                               known_entries<T>(r.begin, stop, edges.keys, params.value.row_stride)};
       dots(params.grad_output + r.row * params.value_dim, values, Acc{1}, all_u + r.buffer);
     }
     for (int n = 0; n < count; ++n) {
@@ -244,7 +263,7 @@ void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, 
                     params.credit ? params.credit + r.begin : nullptr);
     }
     for (int n = 0; n < count; ++n)
-      weighted_sum<T>(all_logit_grads + group[n].buffer, keys_of(group[n]),
+      weighted_sum<T>(all_logit_grads + group[n].buffer, keys_of(group[n], 0),  // read a moment ago
                       {params.grad_query + group[n].row * params.head_dim, static_cast<Acc>(params.scale)});
   });
 }
@@ -284,10 +303,13 @@ void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_be
     key_target.partial = key_partial;
     value_target.partial = value_partial;
     int64_t begin = edges.column_offsets[column];
+    const int64_t stop = edges.column_offsets[column_end];
     do {  // once also for a column with no edge: its gradients are 0
       const int64_t count = end - begin < segment ? end - begin : segment;
       queries.indices = grads.indices = edges.row_indices + begin;
       queries.count = grads.count = count;
+      queries.known = known_entries<T>(begin, stop, edges.queries, params.query.row_stride);
+      grads.known = known_entries<T>(begin, stop, edges.queries, params.grad_output.row_stride);
       for (int64_t e = 0; e < count; ++e) {
         const RowSoftmax<Acc>& row = softmax[queries.indices[e]];
         tops[e] = row.top, shares[e] = row.share, ubars[e] = row.ubar;
@@ -307,6 +329,7 @@ void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_be
       if (params.dropout.p > 0) multiply_by(weights, factors, count);
       begin += count;
       key_target.last = value_target.last = begin == end;
+      queries.known = grads.known = 0;  // read a moment ago
       weighted_sum<T>(logit_grads, queries, key_target);
       weighted_sum<T>(weights, grads, value_target);
       key_target.first = value_target.first = false;
@@ -324,16 +347,18 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
   for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
     const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
     if (degree == 0) return;
+    const int64_t stop = edges.row_offsets[row_end];
     const int32_t* columns = edges.col_indices + begin;
     const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
     const T* grad = params.grad_output + row * params.value_dim;
     const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
     dots(query,
-         {params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns, degree},
+         {params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns, degree,
+          known_entries<T>(begin, stop, edges.keys, params.key.row_stride)},
          static_cast<Acc>(params.scale), scores);
     dots(grad,
          {params.value.head(place.batch, place.head), params.value.row_stride, params.value_dim, columns,
-          degree},
+          degree, known_entries<T>(begin, stop, edges.keys, params.value.row_stride)},
          Acc{1}, u);
     // b / (1 + b) with b = exp(s - lse); 1 when the row is empty (lse = -inf).
     const V lse = V::broadcast(params.lse[row]), mean = V::broadcast(ubar), one = V::broadcast(1);

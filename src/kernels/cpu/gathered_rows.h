@@ -12,11 +12,32 @@ struct Gathered {
   const T* base;
   int64_t row_stride;
   int64_t width;
-  const int32_t* indices;  // [count]
+  const int32_t* indices;  // [count], and more up to `known`
   int64_t count;
+  int64_t known = 0;  // entries of `indices` that may be asked for ahead; 0: the rows fit into L2, never ask
 
   EDGEWISE_INLINE const T* row(int32_t index) const { return base + index * row_stride; }
+
+  // Asks for the rows of the entries that follow e .. e + n at a distance. On a long sequence every row is a
+  // miss; a core keeps few in flight on its own (its L1 fill buffers), and more when it asks into L2.
+  EDGEWISE_INLINE void prefetch(int64_t e, int64_t n) const {
+    constexpr int64_t kDistance = 48;
+    const int64_t stop = e + kDistance + n < known ? e + kDistance + n : known;
+    for (int64_t i = e + kDistance; i < stop; ++i) {
+      const char* const bytes = reinterpret_cast<const char*>(row(indices[i]));
+      for (int64_t b = 0; b < width * static_cast<int64_t>(sizeof(T)); b += 64)
+        __builtin_prefetch(bytes + b, 0, 2);
+    }
+  }
 };
+
+// `known` for the entries from `begin` on when `stop` is the last of this call's: 0 when a head's rows stay
+// in the cache anyway.
+template <typename T>
+EDGEWISE_INLINE int64_t known_entries(int64_t begin, int64_t stop, int64_t rows_of_head, int64_t row_stride) {
+  constexpr int64_t kInCache = 256 * 1024;
+  return rows_of_head * row_stride * static_cast<int64_t>(sizeof(T)) > kInCache ? stop - begin : 0;
+}
 
 // The fixed side of the dot products, kept in registers when its width is N vectors.
 template <typename T, int N>
@@ -87,11 +108,13 @@ void dots_of_width(const T* left_row, const Gathered<T>& rows, Accumulator<T> fa
   const V scale = V::broadcast(factor);
   int64_t e = 0;
   for (; e + V::kWidth <= rows.count; e += V::kWidth) {
+    rows.prefetch(e, V::kWidth);
     const int32_t* indices = rows.indices + e;
     const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[i])); };
     (scale * transpose_reduce<Acc>(products, V::kWidth)).store(out + e);
   }
   if (e < rows.count) {
+    rows.prefetch(e, rows.count - e);
     const int rest = static_cast<int>(rows.count - e);
     int32_t indices[V::kWidth];  // the last index again where there is none
     for (int i = 0; i < V::kWidth; ++i) indices[i] = rows.indices[e + (i < rest ? i : rest - 1)];
@@ -147,6 +170,7 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
   int64_t e = 0;
   const T* base = rows.base + d;
   for (; e + kEdges <= rows.count; e += kEdges) {
+    if (d == 0) rows.prefetch(e, kEdges);
 #pragma GCC unroll 16
     for (int u = 0; u < kEdges; ++u) {
       V row[N];
@@ -156,6 +180,7 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
       for (int n = 0; n < N; ++n) total[u][n] = fma(coefficient, row[n], total[u][n]);
     }
   }
+  if (d == 0) rows.prefetch(e, rows.count - e);
   for (; e < rows.count; ++e) {
     V row[N];
     load_row(base + rows.indices[e] * rows.row_stride, row);

@@ -25,6 +25,7 @@ constexpr double kLargestBernoulli = 0.9;
 constexpr double kLargestPoisson = 4;
 // Rounding of the terms must not let a rate pass its bound.
 constexpr double kGuard = 1 + 1e-5;
+constexpr int kBatch = 32;
 
 // Is rate_ij > threshold?
 inline bool passes(const SampleKernels& kernels, const SampleHead& head, const float* terms,
@@ -131,18 +132,31 @@ void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const T
         const double units = rate.rate > 0 ? 1 / rate.rate : 0;
         const float* const terms = bounds.row_terms.data() + 3 * row;
         int64_t kept = -1;
-        for (; next < end; next += points.gap()) {
-          const double y = next * units;
-          int64_t n = start[std::min(static_cast<int64_t>(y * slots_per_unit), slots - 1)];
-          n += keys[n + 1].from <= y;  // one step or none is the rule
-          while (n + 1 < allowed && keys[n + 1].from <= y) ++n;
-          n = std::min(n, allowed - 1);
-          if (n == kept) continue;
-          const double bound = rate.rate * (keys[n + 1].from - keys[n].from);
-          if (!passes(kernels, head, terms, keys[n], row, n, points.coin() * bound)) continue;
-          make_room(1);
-          out.columns[static_cast<size_t>(used++)] = head.valid_keys[n];
-          kept = n;
+        // A batch of points at a time, so that the tables' lines are on their way when they are needed: on a
+        // long sequence the tables do not fit into L2.
+        while (next < end) {
+          double at[kBatch], coin[kBatch];
+          int64_t from[kBatch];
+          int count = 0;
+          for (; next < end && count < kBatch; next += points.gap(), ++count) {
+            at[count] = next * units;
+            coin[count] = points.coin();
+            from[count] = std::min(static_cast<int64_t>(at[count] * slots_per_unit), slots - 1);
+            __builtin_prefetch(start + from[count]);
+          }
+          for (int i = 0; i < count; ++i) __builtin_prefetch(keys + (from[i] = start[from[i]]));
+          for (int i = 0; i < count; ++i) {
+            int64_t n = from[i];
+            n += keys[n + 1].from <= at[i];  // one step or none is the rule
+            while (n + 1 < allowed && keys[n + 1].from <= at[i]) ++n;
+            n = std::min(n, allowed - 1);
+            if (n == kept) continue;
+            const double bound = rate.rate * (keys[n + 1].from - keys[n].from);
+            if (!passes(kernels, head, terms, keys[n], row, n, coin[i] * bound)) continue;
+            make_room(1);
+            out.columns[static_cast<size_t>(used++)] = head.valid_keys[n];
+            kept = n;
+          }
         }
         next -= end;
       }

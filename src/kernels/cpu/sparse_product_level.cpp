@@ -22,8 +22,13 @@ void gather_sum(const GatherSumParams<T>& params, int64_t row_begin, int64_t row
       for (int64_t e = 0; e < degree; ++e) ordered[e] = params.coefficients[params.ids[begin + e]];
       coefficients = ordered;
     }
-    const Gathered<T> rows{params.dense.head(place.batch, place.head), params.dense.row_stride, params.width,
-                           params.indices + begin, degree};
+    const Gathered<T> rows{
+        params.dense.head(place.batch, place.head),
+        params.dense.row_stride,
+        params.width,
+        params.indices + begin,
+        degree,
+        known_entries<T>(begin, params.offsets[row_end], params.dense_rows, params.dense.row_stride)};
     weighted_sum<T>(coefficients, rows,
                     {params.out + row * params.width, static_cast<Acc>(params.factor), params.accumulate});
   });
@@ -40,7 +45,8 @@ void edge_dot(const EdgeDotParams<T>& params, int64_t row_begin, int64_t row_end
     const T* left = params.left.head(place.batch, place.head) + place.query * params.left.row_stride;
     dots(left,
          {params.right.head(place.batch, place.head), params.right.row_stride, params.width,
-          edges.col_indices + begin, degree},
+          edges.col_indices + begin, degree,
+          known_entries<T>(begin, edges.row_offsets[row_end], edges.keys, params.right.row_stride)},
          Acc{1}, products);
     for (int64_t e = 0; e < degree; ++e) params.out[begin + e] = products[e];
   });
