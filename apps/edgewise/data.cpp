@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "command.h"
+#include "data_lra.h"
 #include "table.h"
 #include "validators.h"
 
@@ -69,6 +70,7 @@ void add_data(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(whole_number(1));
   listops->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  add_data_lra(*command, action);
 }
 
 }  // namespace edgewise::app

@@ -1,6 +1,7 @@
 #include "datasets.h"
 
 #include <c10/util/Exception.h>
+#include <edgewise/data/byte_dataset.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
 #include <edgewise/data/repeated_tokens.h>
@@ -28,7 +29,18 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
     options.fixed_length = wanted.fixed_length;
     return std::make_shared<data::ListOpsDataset>(wanted.path, options);
   }
-  TORCH_CHECK_VALUE(false, "data.name: expected repeated_tokens or listops; got '", wanted.name, "'");
+  if (data::is_byte_task(wanted.name)) {
+    TORCH_CHECK_VALUE(std::filesystem::exists(data::byte_examples_path(wanted.path, wanted.name)), "no ",
+                      wanted.name, " data in '", wanted.path, "'; make it with: edgewise data ", wanted.name,
+                      " --from FOLDER --out ", wanted.path);
+    data::ByteDatasetOptions options = data::lra_options(wanted.name);
+    options.fixed_length = wanted.fixed_length;
+    options.mask_zero = wanted.mask_zero;
+    options.validation_is_test = wanted.validation == "test";
+    return std::make_shared<data::ByteDataset>(data::load_byte_examples(wanted.path, wanted.name), options);
+  }
+  TORCH_CHECK_VALUE(false, "data.name: expected a task of edgewise train --help-recipe; got '", wanted.name,
+                    "'");
 }
 
 std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split) {
@@ -37,6 +49,8 @@ std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split)
   if (const auto* listops = dynamic_cast<const data::ListOpsDataset*>(&dataset))
     return {{"first token only", data::first_token_baseline(*listops, split)},
             {"most frequent label", data::prior_baseline(*listops, split)}};
+  if (const auto* bytes = dynamic_cast<const data::ByteDataset*>(&dataset))
+    return {{"most frequent label", bytes->majority_accuracy(split)}};
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include <edgewise/data/batches.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -44,6 +45,11 @@ void BatchOrder::shuffle(int64_t pass) {
     std::swap(permutation_[i - 1], permutation_[uniform_below(stream, i)]);
   }
   pass_ = pass;
+}
+
+void sort_by_length(const Dataset& dataset, Split split, std::vector<int64_t>& indices) {
+  std::ranges::stable_sort(indices, std::greater<>(),
+                           [&](int64_t index) { return dataset.length(split, index); });
 }
 
 int64_t evaluation_batches(int64_t dataset_size, int64_t batch_size) {

@@ -75,6 +75,10 @@ const ListOpsExamples& ListOpsDataset::examples(Split split) const {
   TORCH_INTERNAL_ASSERT(false);
 }
 
+int64_t ListOpsDataset::length(Split split, int64_t index) const {
+  return options_.fixed_length ? options_.pad_to : static_cast<int64_t>(examples(split).tokens(index).size());
+}
+
 Batch ListOpsDataset::batch(Split split, std::span<const int64_t> indices) const {
   check_indices(*this, split, indices);
   const ListOpsExamples& source = examples(split);
@@ -95,7 +99,7 @@ Batch ListOpsDataset::batch(Split split, std::span<const int64_t> indices) const
     *label++ = source.label(index);
     row += length;
   }
-  return {{tokens}, {tokens.ne(0)}, labels};
+  return {{tokens}, {tokens.ne(0)}, labels, options_.fixed_length ? 0 : kPadMultiple};
 }
 
 double prior_baseline(const ListOpsDataset& dataset, Split split) {

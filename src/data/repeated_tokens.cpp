@@ -56,7 +56,7 @@ Batch RepeatedTokens::batch(Split split, std::span<const int64_t> indices) const
     token += length;
     label += length;
   }
-  return {{tokens}, {at::ones({items, length}, at::kBool)}, labels};
+  return {{tokens}, {at::ones({items, length}, at::kBool)}, labels, 0};
 }
 
 double RepeatedTokens::majority_accuracy() const {

@@ -1,5 +1,7 @@
 #include "train/loss.h"
 
+#include <algorithm>
+
 #include <torch/nn/functional.h>
 
 namespace edgewise::train {
@@ -36,14 +38,33 @@ data::Batch to_device(const data::Batch& batch, at::Device device) {
   for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.to(device));
   for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.to(device));
   result.labels = batch.labels.to(device);
+  result.trim_multiple = batch.trim_multiple;
   return result;
 }
+
+namespace {
+
+// Columns up to the last valid token of any row, rounded up. A mask may have holes, so the last one counts.
+int64_t trimmed_length(const at::Tensor& mask, int64_t multiple) {
+  const at::Tensor used = mask.any(0).nonzero();  // [columns, 1], ascending
+  const int64_t longest = used.numel() == 0 ? 1 : used[-1].item<int64_t>() + 1;
+  return std::min((longest + multiple - 1) / multiple * multiple, mask.size(1));
+}
+
+}  // namespace
 
 data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count) {
   data::Batch result;
   for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.narrow(0, first, count));
   for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.narrow(0, first, count));
   result.labels = batch.labels.narrow(0, first, count);
+  result.trim_multiple = batch.trim_multiple;
+  if (batch.trim_multiple == 0 || count == batch.size() || batch.labels.dim() == 2) return result;
+  for (size_t tower = 0; tower < result.masks.size(); ++tower) {
+    const int64_t length = trimmed_length(result.masks[tower], batch.trim_multiple);
+    result.tokens[tower] = result.tokens[tower].narrow(1, 0, length).contiguous();
+    result.masks[tower] = result.masks[tower].narrow(1, 0, length).contiguous();
+  }
   return result;
 }
 

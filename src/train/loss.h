@@ -26,7 +26,8 @@ std::vector<double> density_pairs(const data::Batch& batch, bool count_padding);
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch);
 
 data::Batch to_device(const data::Batch& batch, at::Device device);
-// Items first .. first + count of the batch, with its padding unchanged.
+// Items first .. first + count of the batch, without the padding that only the other items needed (where the
+// batch allows it: Batch::trim_multiple).
 data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count);
 
 }  // namespace edgewise::train

@@ -159,9 +159,16 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
                     ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
                     " and ", train.steps);
-  TORCH_CHECK_VALUE(recipe.data.name != "listops" || !recipe.data.path.empty(), name,
-                    ": expected data.path, the folder of the ListOps files; found none; make them with "
-                    "'edgewise data listops --out FOLDER' and set data.path=FOLDER");
+  const std::string& task = recipe.data.name;
+  TORCH_CHECK_VALUE(task == "repeated_tokens" || !recipe.data.path.empty(), name,
+                    ": expected data.path, the folder of the ", task,
+                    " data; found none; make it with "
+                    "'edgewise data ",
+                    task, " --out FOLDER' and set data.path=FOLDER");
+  TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
+                    ": expected data.mask_zero with image or pathfinder only; found it with ", task);
+  TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
+                    ": expected data.validation = test with text only; found it with ", task);
   TORCH_CHECK_VALUE(recipe.data.name != "repeated_tokens" || model.max_length == 0 ||
                         model.max_length >= recipe.data.length,
                     name, ": expected model.max_length to be at least data.length; found ", model.max_length,

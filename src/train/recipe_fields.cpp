@@ -46,15 +46,18 @@ std::vector<RecipeField> make_fields() {
   using T = TrainRecipe;
   // clang-format off
   return {
-      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "listops"})),
-      field(data, &D::path, "data.path", "listops: folder of basic_train.tsv, basic_val.tsv and basic_test.tsv"),
+      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "listops", "image", "text", "pathfinder", "retrieval"})),
+      field(data, &D::path, "data.path", "all but repeated_tokens: the folder that 'edgewise data NAME --out' filled"),
       field(data, &D::length, "data.length", "repeated_tokens: tokens per sequence", at_least(1)),
       field(data, &D::train_size, "data.train_size", "repeated_tokens: training sequences", at_least(1)),
       field(data, &D::validation_size, "data.validation_size", "repeated_tokens: validation sequences", at_least(1)),
       field(data, &D::test_size, "data.test_size", "repeated_tokens: test sequences", at_least(1)),
       field(data, &D::seed, "data.seed", "repeated_tokens: seed of the sequences", at_least(0)),
       field(data, &D::fixed_length, "data.fixed_length",
-            "listops: pad every batch to the full length, as published; else to its longest"),
+            "listops, text, retrieval: pad every batch to the full length, as published; else to its longest"),
+      field(data, &D::mask_zero, "data.mask_zero", "image, pathfinder: black pixels are masked as padding, as published"),
+      field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published",
+            one_of({"own", "test"})),
 
       field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
       field(model, &M::dim, "model.dim", "width of a token's state", at_least(1)),

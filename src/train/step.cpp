@@ -22,6 +22,15 @@ ModelInput make_input(const data::Batch& batch, const RandomStream& random, int6
   return input;
 }
 
+std::vector<data::Batch> micro_batches(const data::Batch& batch, int64_t micro_batch) {
+  const int64_t micro = micro_batch > 0 ? micro_batch : batch.size();
+  std::vector<data::Batch> result;
+  for (int64_t first = 0; first < batch.size(); first += micro) {
+    result.push_back(slice_items(batch, first, std::min(micro, batch.size() - first)));
+  }
+  return result;
+}
+
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
@@ -52,16 +61,20 @@ ModelOutput forward(Classifier& model, const ModelInput& input, const StepOption
 StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
                                 const RandomStream& random) {
   TORCH_CHECK_VALUE(batch.size() > 0, "accumulate_gradients: expected at least one item; got an empty batch");
-  const int64_t micro = options.micro_batch > 0 ? options.micro_batch : batch.size();
   const double targets = static_cast<double>(std::max<int64_t>(count_targets(batch), 1));
-  const std::vector<double> pairs = density_pairs(batch, options.count_padding);
+  const std::vector<data::Batch> parts = micro_batches(batch, options.micro_batch);
+  std::vector<double> pairs(batch.tokens.size());
+  for (const data::Batch& host : parts) {
+    const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
+    for (size_t tower = 0; tower < pairs.size(); ++tower) pairs[tower] += part_pairs[tower];
+  }
 
   StepReport report;
-  int64_t correct = 0;
-  for (int64_t first = 0; first < batch.size(); first += micro) {
-    const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
+  int64_t correct = 0, first = 0;
+  for (const data::Batch& host : parts) {
     const data::Batch part = to_device(host, options.device);
     const ModelInput input = make_input(part, random, first);
+    first += host.size();
     const ModelOutput output = forward(model, input, options);
     const TaskLoss task = task_loss(output.logits, part);
 
@@ -100,10 +113,10 @@ void check_gradient_norm(Classifier& model, double norm, const data::Batch& batc
   if (std::isfinite(norm)) return;
   // All of the step's passes: any of them may have brought the gradient about.
   std::vector<ModelInput> passes;
-  const int64_t micro = options.micro_batch > 0 ? options.micro_batch : batch.size();
-  for (int64_t first = 0; first < batch.size(); first += micro) {
-    const data::Batch host = slice_items(batch, first, std::min(micro, batch.size() - first));
+  int64_t first = 0;
+  for (const data::Batch& host : micro_batches(batch, options.micro_batch)) {
     passes.push_back(make_input(to_device(host, options.device), random, first));
+    first += host.size();
   }
   throw_non_finite("gradient", passes.front(), find_non_finite(model, passes));
 }

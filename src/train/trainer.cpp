@@ -279,8 +279,12 @@ RunSummary Trainer::State::run() {
     data::BatchOrder order(dataset->size(data::Split::kTrain), recipe.train.batch,
                            static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
-        [&](int64_t step) { return dataset->batch(data::Split::kTrain, order.indices(step)); }, info.step,
-        recipe.train.steps);
+        [&](int64_t step) {
+          std::vector<int64_t> indices = order.indices(step);
+          data::sort_by_length(*dataset, data::Split::kTrain, indices);
+          return dataset->batch(data::Split::kTrain, indices);
+        },
+        info.step, recipe.train.steps);
     while (info.step < recipe.train.steps && !StopSignal::requested()) {
       const auto step_start = Clock::now();
       const data::Batch batch = batches.next();

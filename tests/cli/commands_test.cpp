@@ -56,6 +56,42 @@ TEST(DataListOps, WritesTheThreeFiles) {
     EXPECT_THAT(scratch.read(std::string("new/listops/") + name), testing::StartsWith("Source\tTarget\r\n"));
 }
 
+// From the files of a distribution to a trained model.
+TEST(DataImage, IsConvertedAndTrained) {
+  const ScratchFolder scratch;
+  std::string pixels, labels;
+  for (int i = 0; i < 24; ++i) {
+    pixels += std::string(1024, static_cast<char>(i * 10));
+    labels += static_cast<char>(i % 10);
+  }
+  scratch.write("images-24x32x32.u8", pixels);
+  scratch.write("labels-24.u8", labels);
+  const Call made =
+      call(scratch, {"data", "image", "--from", scratch.path(), "--out", scratch.file("new/image"), "--xz"});
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out,
+              testing::AllOf(HasSubstr("train"), HasSubstr("18"), HasSubstr("CRC-32 of the 24576 bytes")));
+  const Call trained =
+      call(scratch,
+           {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/image/sbm-edgewise.toml", "--run", scratch.file("run"),
+            "--quiet", "--set", "data.path=" + scratch.file("new/image"), "--set", "train.steps=1", "--set",
+            "train.warmup_steps=0", "--set", "train.batch=2", "--set", "train.threads=1"});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_THAT(trained.out, testing::AllOf(HasSubstr("test accuracy"), HasSubstr("most frequent label")));
+  const Call missing = call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/text/dense.toml", "--run",
+                                      scratch.file("run2"), "--set", "data.path=" + scratch.file("none")});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, HasSubstr("make it with: edgewise data text --from FOLDER --out"));
+}
+
+TEST(DataText, RefusesAFolderThatIsNone) {
+  const ScratchFolder scratch;
+  const Call result =
+      call(scratch, {"data", "text", "--from", scratch.file("none"), "--out", scratch.file("out")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("expected a folder to read"));
+}
+
 // Before the trees are made, or there would be a line of progress.
 TEST(DataListOps, AFolderThatCannotBeWrittenIsRefusedAtOnce) {
   const ScratchFolder scratch;

@@ -117,6 +117,8 @@ TEST(Recipe, ToTomlLoadsBackToTheSame) {
         field.slot(recipe));
   }
   recipe.model.dim = recipe.model.heads * recipe.model.head_dim;  // fields must still fit together
+  recipe.data.name = "image";                                     // mask_zero is for pictures,
+  recipe.data.validation = "own";                                 // the other way to validate for texts
   recipe.train.micro_batch = recipe.train.batch = 96;
   recipe.model.max_length = 4096;
   EXPECT_EQ(parse(to_toml(recipe)), recipe);
@@ -173,6 +175,11 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4\nhead_dim = 8"),
               HasSubstr("model.heads * model.head_dim = model.dim; found 4 * 8 and 10"));
   EXPECT_THAT(complaint("[data]\nname = \"listops\""), HasSubstr("expected data.path"));
+  EXPECT_THAT(complaint("[data]\nname = \"image\""), HasSubstr("'edgewise data image --out FOLDER'"));
+  EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nmask_zero = true"),
+              HasSubstr("expected data.mask_zero with image or pathfinder only; found it with text"));
+  EXPECT_THAT(complaint("[data]\nname = \"image\"\npath = \"x\"\nvalidation = \"test\""),
+              HasSubstr("expected data.validation = test with text only; found it with image"));
   EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));
 }
 
@@ -201,18 +208,58 @@ TEST(Recipe, TheRecipesOfTheProjectLoad) {
   for (const std::string name :
        {"demo/full", "demo/edgewise", "demo/paper", "demo/published", "demo/poisson", "repeated-tokens/full",
         "repeated-tokens/edgewise", "repeated-tokens/paper", "repeated-tokens/paper-bernoulli",
-        "repeated-tokens/published", "repeated-tokens/poisson", "listops/dense", "listops/sbm-published",
-        "listops/sbm-edgewise", "listops/sbm-paper"}) {
+        "repeated-tokens/published", "repeated-tokens/poisson"}) {
     const std::string path = root + name + ".toml";
     const Recipe recipe = load_recipe(path);
     EXPECT_EQ(parse(to_toml(recipe)), recipe) << name;
     EXPECT_EQ(std::ifstream(path).get(), '#') << name;
     EXPECT_EQ(recipe.model.head_dim, 32) << name;
-    if (name.starts_with("listops")) {
-      EXPECT_EQ(recipe.train.steps, 5000) << name;
-      EXPECT_EQ(recipe.train.batch, 128) << name;
-    } else {
-      EXPECT_EQ(recipe.data.length, name.starts_with("demo") ? 64 : 256) << name;
+    EXPECT_EQ(recipe.data.length, name.starts_with("demo") ? 64 : 256) << name;
+  }
+}
+
+// The numbers of the published Long Range Arena recipes, task by task.
+TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
+  struct Task {
+    std::string name;
+    int64_t length, batch, steps, warmup, eval_every, micro_batch;
+    double rate;
+    bool pads, is_picture;
+  };
+  for (const Task& task : {Task{"listops", 2048, 128, 5'000, 1'000, 50, 32, 5e-4, true, false},
+                           Task{"text", 3072, 128, 20'000, 8'000, 500, 32, 5e-4, true, false},
+                           Task{"retrieval", 4096, 32, 30'000, 800, 300, 32, 1e-4, true, false},
+                           Task{"image", 1024, 1024, 35'000, 175, 175, 128, 5e-4, false, true},
+                           Task{"pathfinder", 1024, 1024, 62'400, 312, 312, 128, 5e-4, false, true}}) {
+    for (const std::string kind : {"dense", "sbm-edgewise", "sbm-paper", "sbm-published", "fast-dense",
+                                   "fast-sbm-edgewise", "fast-sbm-published"}) {
+      const std::string path = EDGEWISE_SOURCE_DIR "/recipes/lra/" + task.name + "/" + kind + ".toml";
+      const Recipe recipe = load_recipe(path);
+      const bool is_published = kind.ends_with("paper") || kind.ends_with("published");
+      EXPECT_EQ(parse(to_toml(recipe)), recipe) << path;
+      EXPECT_EQ(std::ifstream(path).get(), '#') << path;
+      EXPECT_EQ(recipe.data.name, task.name) << path;
+      EXPECT_EQ(recipe.model.max_length, task.length) << path;
+      EXPECT_EQ(recipe.model.layers * 1000 + recipe.model.dim, 2064) << path;
+      EXPECT_EQ(recipe.model.head_dim, 32) << path;
+      EXPECT_EQ(recipe.model.hidden, 128) << path;
+      EXPECT_EQ(recipe.train.learning_rate, task.rate) << path;
+      EXPECT_EQ(recipe.attention.kind, kind.ends_with("dense") ? "dense" : "sbm") << path;
+      EXPECT_EQ(recipe.data.mask_zero, is_published && task.is_picture) << path;
+      EXPECT_EQ(recipe.data.validation, is_published && task.name == "text" ? "test" : "own") << path;
+      if (is_published) {
+        EXPECT_EQ(recipe.data.fixed_length, task.pads) << path;
+        EXPECT_EQ(recipe.model.pooling, "mean_padded") << path;
+      }
+      if (kind.starts_with("fast")) {
+        EXPECT_LT(recipe.train.steps, task.steps) << path;
+        continue;
+      }
+      EXPECT_EQ(recipe.train.batch, task.batch) << path;
+      EXPECT_EQ(recipe.train.micro_batch, task.micro_batch) << path;
+      EXPECT_EQ(recipe.train.steps, task.steps) << path;
+      EXPECT_EQ(recipe.train.warmup_steps, task.warmup) << path;
+      EXPECT_EQ(recipe.train.eval_every, task.eval_every) << path;
     }
   }
 }

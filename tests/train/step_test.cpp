@@ -11,6 +11,7 @@
 #include <edgewise/train/optimizer.h>
 
 #include "models/tiny_model.h"
+#include "train/loss.h"
 
 namespace edgewise::train {
 namespace {
@@ -79,6 +80,35 @@ TEST_P(Accumulation, EqualsTheWholeBatch) {
     }
   }
 }
+// A micro-batch drops the padding that only other items needed; gradients stay those of the whole batch.
+TEST(Trimming, TrimmedMicroBatchesEqualTheWholeBatch) {
+  const auto model = make_model(Task::kTowers, sbm_factory());
+  data::Batch batch = make_batch(Task::kTowers);
+  std::map<int64_t, std::vector<at::Tensor>> gradients;
+  for (const int64_t trim : {0, 4}) {
+    batch.trim_multiple = trim;
+    model->zero_grad();
+    accumulate_gradients(
+        *model, batch, {.micro_batch = 2, .density_weight = 0.3, .count_padding = false, .device = at::kCPU},
+        {.seed = 3, .step = 8});
+    for (const auto& item : model->named_parameters()) {
+      // Positions beyond a trimmed micro-batch have no gradient either way.
+      gradients[trim].push_back(item.value().grad().defined() ? item.value().grad().clone() : at::Tensor());
+    }
+  }
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    ASSERT_EQ(gradients[0][i].defined(), gradients[4][i].defined());
+    if (gradients[0][i].defined()) {
+      EXPECT_TRUE(at::allclose(gradients[0][i], gradients[4][i], 1e-4, 1e-6)) << i;
+    }
+  }
+  const data::Batch part = slice_items(batch, 3, 2);  // lengths 1 and 5, 4 and 4
+  EXPECT_EQ(part.tokens[0].size(1), 8);
+  EXPECT_EQ(part.tokens[1].size(1), 4);
+  batch.trim_multiple = 0;
+  EXPECT_EQ(slice_items(batch, 3, 2).tokens[0].size(1), 10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tasks, Accumulation,
                          testing::Combine(testing::Values(Task::kSequence, Task::kTokens, Task::kTowers),
                                           testing::Bool()));

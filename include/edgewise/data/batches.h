@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <edgewise/data/dataset.h>
+
 namespace edgewise::data {
 
 // The indices of every training step. Each pass over the dataset is a new permutation; batches may straddle
@@ -25,6 +27,10 @@ class BatchOrder {
   int64_t pass_ = -1;  // the pass that permutation_ holds
   std::vector<int64_t> permutation_;
 };
+
+// The longest first: micro-batches, which are slices of a batch, then hold items of similar length and pad
+// little. Which examples are in the batch stays as it is, so training sees no other distribution.
+void sort_by_length(const Dataset& dataset, Split split, std::vector<int64_t>& indices);
 
 // Evaluation goes through a split once, in order; the last batch may be smaller.
 int64_t evaluation_batches(int64_t dataset_size, int64_t batch_size);

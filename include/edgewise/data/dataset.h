@@ -20,6 +20,9 @@ struct Batch {
   std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower (one tower, or two for retrieval)
   std::vector<at::Tensor> masks;   // one [B, N] bool per tower, true = valid token
   at::Tensor labels;               // [B] int64, or [B, N] int64 for token classification
+  // A part of the batch may be cut to its own longest item, rounded up to a multiple of this; 0 = the length
+  // is fixed, padding is part of the task.
+  int64_t trim_multiple = 0;
 
   int64_t size() const { return tokens.empty() ? 0 : tokens[0].size(0); }
 };
@@ -33,6 +36,9 @@ class Dataset {
   virtual int64_t classes() const = 0;
   virtual int64_t max_length() const = 0;  // longest padded length
   virtual bool labels_tokens() const = 0;  // labels are [B, N] instead of [B]
+  // Tokens of an example before padding (of the longer of two towers): examples of similar length share a
+  // micro-batch.
+  virtual int64_t length(Split, int64_t /*index*/) const { return max_length(); }
   // Thread-safe. The same indices always give the same batch.
   virtual Batch batch(Split split, std::span<const int64_t> indices) const = 0;
 };

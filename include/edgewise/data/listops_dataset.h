@@ -27,6 +27,7 @@ class ListOpsDataset : public Dataset {
   int64_t classes() const override { return 10; }
   int64_t max_length() const override { return options_.pad_to; }
   bool labels_tokens() const override { return false; }
+  int64_t length(Split split, int64_t index) const override;
   Batch batch(Split split, std::span<const int64_t> indices) const override;
 
   const ListOpsExamples& examples(Split split) const;

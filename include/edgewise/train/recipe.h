@@ -19,6 +19,8 @@ struct DataRecipe {
   int64_t test_size = 1024;
   int64_t seed = 0;
   bool fixed_length = false;
+  bool mask_zero = false;
+  std::string validation = "own";
   bool operator==(const DataRecipe&) const = default;
 };
 

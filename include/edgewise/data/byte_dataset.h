@@ -1,0 +1,63 @@
+// ByteDataset: ByteExamples as a dataset. The four byte-valued tasks of the Long Range Arena differ only in
+// numbers: classes, lengths, whether token ids are shifted by one, and what counts as padding.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <edgewise/data/byte_examples.h>
+
+namespace edgewise::data {
+
+struct ByteDatasetOptions {
+  int64_t classes = 2;
+  int64_t vocabulary = 512;   // as published; ids 0..256 occur
+  int64_t max_length = 1024;  // bytes of a sequence that are read; the rest is cut
+  int64_t pad_to = 1024;      // the longest padded length
+  int64_t first_id = 1;       // token id of byte 0. 1: texts, where id 0 is padding; 0: pixels
+  // Pixels: id 0, i.e. black, is masked like padding, as the published code does; else black is a token.
+  bool mask_zero = false;
+  // Pad every batch to pad_to, as the published code; else to a multiple of 64.
+  bool fixed_length = false;
+  // The published Text: train on train and validation, validate on test. Nothing is then left to report
+  // honestly.
+  bool validation_is_test = false;
+};
+
+// "image", "text", "pathfinder" or "retrieval", with the numbers of the published recipe.
+ByteDatasetOptions lra_options(std::string_view task);
+bool is_byte_task(std::string_view task);
+
+class ByteDataset : public Dataset {
+ public:
+  ByteDataset(ByteExamples examples, const ByteDatasetOptions& options);
+
+  std::string name() const override { return examples_.task; }
+  int64_t size(Split split) const override;
+  int64_t vocabulary() const override { return options_.vocabulary; }
+  int64_t classes() const override { return options_.classes; }
+  int64_t max_length() const override { return options_.pad_to; }
+  bool labels_tokens() const override { return false; }
+  int64_t length(Split split, int64_t index) const override;
+  Batch batch(Split split, std::span<const int64_t> indices) const override;
+
+  // The bytes an example is made of, e.g. the pixels of an image.
+  std::span<const uint8_t> sequence(Split split, int64_t index, int64_t tower = 0) const;
+  // Accuracy on `split` of the label most frequent in train.
+  double majority_accuracy(Split split) const;
+
+ private:
+  const ByteExamples::Part& part(Split split) const { return parts_[static_cast<size_t>(split)]; }
+  int64_t cut_length(int64_t sequence) const;
+  void arrange();
+  void order_by_length(ByteExamples::Part& part) const;
+
+  ByteExamples examples_;
+  ByteDatasetOptions options_;
+  // The splits as they are served. Validation and test lie in blocks of similar length, so that evaluation
+  // pads little; blocks are in random order, so that the first examples are a fair sample.
+  std::array<ByteExamples::Part, 3> parts_;
+};
+
+}  // namespace edgewise::data
