@@ -16,6 +16,7 @@ void add_eval(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
+void add_cost(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 

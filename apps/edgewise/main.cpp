@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   edgewise::app::add_train(app, action);
   edgewise::app::add_eval(app, action);
   edgewise::app::add_compare(app, action);
+  edgewise::app::add_cost(app, action);
   edgewise::app::add_data(app, action);
   edgewise::app::add_sample(app, action);
   edgewise::app::add_bench(app, action);

@@ -8,6 +8,8 @@
 
 #include <edgewise/ops/functional.h>
 
+#include "attention/masking.h"
+
 namespace edgewise {
 namespace {
 
@@ -53,11 +55,18 @@ MultiheadEdgeAttentionImpl::MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOpt
       options.embed_dim, " and num_heads ", options.num_heads);
   TORCH_CHECK_VALUE(options.dropout_p >= 0 && options.dropout_p < 1,
                     "MultiheadEdgeAttention: expected dropout_p in [0, 1); got ", options.dropout_p);
-  in_proj_weight =
-      register_parameter("in_proj_weight", torch::empty({3 * options.embed_dim, options.embed_dim}));
-  in_proj_bias = register_parameter("in_proj_bias", torch::empty({3 * options.embed_dim}));
+  TORCH_CHECK_VALUE(!options.source || !options.method,
+                    "MultiheadEdgeAttention: expected an edge source or a method, not both");
+  TORCH_CHECK_VALUE(
+      !options.method || !options.is_causal,
+      "MultiheadEdgeAttention: expected attention over edges, or dense attention, for is_causal; got "
+      "a method, which sees the whole sequence");
+  const int64_t rows = (options.shared_qk ? 2 : 3) * options.embed_dim;
+  in_proj_weight = register_parameter("in_proj_weight", torch::empty({rows, options.embed_dim}));
+  if (options.in_proj_bias) in_proj_bias = register_parameter("in_proj_bias", torch::empty({rows}));
   out_proj = register_module("out_proj", torch::nn::Linear(options.embed_dim, options.embed_dim));
   if (options.source) register_module("edges", options.source);
+  if (options.method) register_module("method", options.method);
   reset_parameters();
 }
 
@@ -66,7 +75,7 @@ void MultiheadEdgeAttentionImpl::reset_parameters() {
   // nn.MultiheadAttention does.
   const double bound = 1 / std::sqrt(static_cast<double>(options.embed_dim));
   torch::nn::init::uniform_(in_proj_weight, -bound, bound);
-  torch::nn::init::uniform_(in_proj_bias, -bound, bound);
+  if (in_proj_bias.defined()) torch::nn::init::uniform_(in_proj_bias, -bound, bound);
   out_proj->reset_parameters();
 }
 
@@ -76,12 +85,17 @@ AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
   check_input(options, x, key_mask);
   const int64_t batch = x.size(0), length = x.size(1), head_dim = options.embed_dim / options.num_heads;
   const auto projected = torch::nn::functional::linear(x, in_proj_weight, in_proj_bias)
-                             .view({batch, length, 3, options.num_heads, head_dim})
-                             .permute({2, 0, 3, 1, 4})  // [3, B, H, N, D]
+                             .view({batch, length, -1, options.num_heads, head_dim})
+                             .permute({2, 0, 3, 1, 4})  // [3 or 2, B, H, N, D]
                              .unbind(0);
-  const Heads heads{projected[0], projected[1], projected[2]};
-  AttentionOutput result =
-      options.source ? attend_edges(heads, key_mask, random, keep_edges) : attend_dense(heads, key_mask);
+  const at::Tensor key = options.shared_qk
+                             ? torch::nn::functional::normalize(
+                                   projected[0], torch::nn::functional::NormalizeFuncOptions().dim(-1))
+                             : projected[1];
+  const Heads heads{projected[0], key.to(projected[0].scalar_type()), projected.back()};
+  AttentionOutput result = options.source   ? attend_edges(heads, key_mask, random, keep_edges)
+                           : options.method ? attend_method(heads, key_mask, random)
+                                            : attend_dense(heads, key_mask);
   result.output =
       out_proj->forward(result.output.transpose(1, 2).reshape({batch, length, options.embed_dim}));
   return result;
@@ -149,10 +163,29 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   return result;
 }
 
+AttentionOutput MultiheadEdgeAttentionImpl::attend_method(const Heads& heads,
+                                                          const std::optional<at::Tensor>& key_mask,
+                                                          const RandomStream& random) const {
+  const NoAutocast no_autocast(heads.query.device().type());
+  const auto wide = [](const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); };
+  AttentionOutput result;
+  result.output = options.method->attend({.query = wide(heads.query),
+                                          .key = wide(heads.key),
+                                          .value = wide(heads.value),
+                                          .key_mask = key_mask,
+                                          .dropout_p = is_training() ? options.dropout_p : 0,
+                                          .random = random});
+  result.density = at::full({options.num_heads}, options.method->density(heads.query.size(2)),
+                            heads.query.options().dtype(at::kDouble).requires_grad(false));
+  result.edge_count = at::zeros({}, at::kLong);
+  return result;
+}
+
 void MultiheadEdgeAttentionImpl::pretty_print(std::ostream& stream) const {
   stream << "edgewise::MultiheadEdgeAttention(embed_dim=" << options.embed_dim
          << ", num_heads=" << options.num_heads << ", dropout_p=" << options.dropout_p
-         << (options.is_causal ? ", causal" : "") << (options.source ? "" : ", dense") << ")";
+         << (options.is_causal ? ", causal" : "") << (options.source || options.method ? "" : ", dense")
+         << (options.shared_qk ? ", shared_qk" : "") << ")";
 }
 
 }  // namespace edgewise

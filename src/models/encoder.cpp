@@ -46,12 +46,14 @@ std::string_view to_string(Positions positions) {
   return positions == Positions::kLearned ? "learned" : "none";
 }
 
-EncoderLayerImpl::EncoderLayerImpl(const EncoderOptions& options, EdgeSourcePtr source)
-    : dropout_(options.dropout) {
+EncoderLayerImpl::EncoderLayerImpl(const EncoderOptions& options, int64_t layer) : dropout_(options.dropout) {
   MultiheadEdgeAttentionOptions attention(options.dim, options.heads);
   attention.dropout_p = options.attention_dropout;
   attention.is_causal = options.is_causal;
-  attention.source = std::move(source);
+  if (options.edges) attention.source = options.edges(layer);
+  if (options.method) attention.method = options.method(layer);
+  attention.shared_qk = options.shared_qk;
+  attention.in_proj_bias = options.in_proj_bias;
   self_attn = register_module("self_attn", MultiheadEdgeAttention(std::move(attention)));
   linear1 = register_module("linear1", torch::nn::Linear(options.dim, options.hidden));
   linear2 = register_module("linear2", torch::nn::Linear(options.hidden, options.dim));
@@ -89,7 +91,7 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
   }
   auto list = register_module("layers", torch::nn::ModuleList());
   for (int64_t layer = 0; layer < options.layers; ++layer) {
-    layers.emplace_back(options, options.edges ? options.edges(layer) : nullptr);
+    layers.emplace_back(options, layer);
     list->push_back(layers.back());
   }
   if (options.norm) norm = register_module("norm", make_norm(options.dim));

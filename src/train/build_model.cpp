@@ -5,6 +5,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <edgewise/attention/linear_attention.h>
+#include <edgewise/attention/linformer.h>
+#include <edgewise/attention/nystromformer.h>
+#include <edgewise/attention/performer.h>
+#include <edgewise/attention/reformer.h>
+#include <edgewise/edges/bucket_edges.h>
 #include <edgewise/edges/patterns.h>
 
 namespace edgewise::train {
@@ -58,7 +64,14 @@ bool density_counts_padding(const Recipe& recipe) {
 
 EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
   const std::string& kind = recipe.attention.kind;
-  if (kind == "dense") return {};
+  const bool harness = recipe.attention.mode == "harness";
+  if (kind == "dense" || kind == "linear" || kind == "performer" || kind == "linformer" ||
+      kind == "nystromformer" || (kind == "reformer" && harness))
+    return {};
+  if (kind == "reformer") {
+    const BucketEdgesOptions options{.rounds = recipe.attention.rounds, .chunk = recipe.attention.chunk};
+    return [options](int64_t) { return BucketEdges(options).ptr(); };
+  }
   if (kind == "full") return [](int64_t) { return std::make_shared<FullEdges>(); };
   const auto window = [width = recipe.attention.window] { return std::make_shared<WindowEdges>(width); };
   if (kind == "window") return [window](int64_t) { return window(); };
@@ -70,7 +83,47 @@ EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
     };
   }
   TORCH_CHECK_VALUE(
-      false, "build_model: expected attention.kind dense, full, window, sbm or window+sbm; got '", kind, "'");
+      false,
+      "build_model: expected attention.kind dense, full, window, sbm, window+sbm, linear, reformer, "
+      "performer, linformer or nystromformer; got '",
+      kind, "'");
+}
+
+AttentionMethodFactory attention_method_factory(const Recipe& recipe, int64_t max_length) {
+  const AttentionRecipe& attention = recipe.attention;
+  const MethodMode mode = parse_method_mode(attention.mode);
+  const int64_t heads = recipe.model.heads, head_dim = recipe.model.dim / heads;
+  if (attention.kind == "linear") return [mode](int64_t) { return LinearAttention(mode).ptr(); };
+  if (attention.kind == "performer") {
+    PerformerAttentionOptions options(head_dim, mode);
+    options.features = attention.features;
+    options.redraw_every = attention.redraw_every;
+    return [options](int64_t) { return PerformerAttention(options).ptr(); };
+  }
+  if (attention.kind == "linformer") {
+    LinformerAttentionOptions options(heads, max_length, mode);
+    options.projected_length = attention.projected_length;
+    options.sharing = parse_projection_sharing(attention.sharing);
+    return [options, first = at::Tensor()](int64_t) mutable {
+      LinformerAttention method(options, first);
+      if (shares_layers(options)) first = method->key_projection;
+      return method.ptr();
+    };
+  }
+  if (attention.kind == "nystromformer") {
+    NystromAttentionOptions options(heads, mode);
+    options.landmarks = attention.landmarks;
+    options.iterations = attention.pinv_iterations;
+    options.conv_kernel = attention.conv_kernel;
+    return [options](int64_t) { return NystromAttention(options).ptr(); };
+  }
+  if (attention.kind == "reformer" && mode == MethodMode::kHarness) {
+    ReformerAttentionOptions options(heads, head_dim);
+    options.rounds = attention.rounds;
+    options.chunk = attention.chunk;
+    return [options](int64_t) { return ReformerAttention(options).ptr(); };
+  }
+  return {};
 }
 
 ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
@@ -95,6 +148,9 @@ ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
   options.encoder.embedding_std = model.embedding_std;
   options.encoder.norm = model.norm;
   options.encoder.edges = edge_source_factory(recipe);
+  options.encoder.method = attention_method_factory(recipe, options.encoder.max_length);
+  options.encoder.shared_qk = recipe.attention.kind == "reformer";
+  options.encoder.in_proj_bias = !options.encoder.shared_qk || recipe.attention.mode == "paper";
   options.classes = dataset.classes();
   options.hidden = model.classifier_hidden;
   options.pooling = parse_pooling(model.pooling);

@@ -156,6 +156,9 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
                     ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",
                     train.batch);
+  TORCH_CHECK_VALUE(recipe.attention.conv_kernel == 0 || recipe.attention.conv_kernel % 2 == 1, name,
+                    ": expected attention.conv_kernel to be odd, or 0 for none; found ",
+                    recipe.attention.conv_kernel);
   TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
                     ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
                     " and ", train.steps);

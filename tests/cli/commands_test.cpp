@@ -1,4 +1,4 @@
-// The commands that need no training: doctor, sample, data.
+// The commands that need no training: doctor, sample, data, cost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -109,6 +109,24 @@ TEST(DataListOps, AFolderThatCannotBeWrittenIsRefusedAtOnce) {
   EXPECT_EQ(unwritable.status, 1);
   EXPECT_THAT(unwritable.err,
               testing::MatchesRegex("edgewise: cannot write '/proc/basic_train.tsv': [^\n]*\n"));
+}
+
+TEST(Cost, PrintsFlopsAndMemoryBesideDense) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch);
+  const Call table = call(scratch, {"cost", recipe, "--density", "0.5", "--operations"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, testing::AllOf(HasSubstr("edge scores"), HasSubstr("E d"), HasSubstr("sbm edgewise"),
+                                        HasSubstr("50.00 %"), HasSubstr("KiB")));
+  const Call json =
+      call(scratch, {"cost", recipe, recipe, "--no-memory", "--set", "attention.kind=dense", "--json"});
+  EXPECT_EQ(json.status, 0) << json.err;
+  EXPECT_EQ(std::count(json.out.begin(), json.out.end(), '\n'), 2);
+  EXPECT_THAT(json.out, HasSubstr("\"attention_flops_of_dense\": 1"));
+  EXPECT_EQ(json.out.find("memory_bytes"), std::string::npos);
+  EXPECT_EQ(call(scratch, {"cost", recipe, "--density", "2"}).status, 2);
+  EXPECT_THAT(call(scratch, {"cost", recipe, "--run", scratch.file("")}).err,
+              HasSubstr("is not a run folder"));
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <edgewise/attention/linear_attention.h>
+#include <edgewise/attention/linformer.h>
+#include <edgewise/attention/nystromformer.h>
+#include <edgewise/attention/performer.h>
+#include <edgewise/edges/bucket_edges.h>
 #include <edgewise/edges/patterns.h>
 #include <edgewise/models/classifier.h>
 
@@ -15,6 +20,8 @@ using namespace testing_kit;
 struct Case {
   const char* name;
   EdgeSourceFactory edges;
+  AttentionMethodFactory method = {};
+  bool shared_qk = false;
 };
 void PrintTo(const Case& c, std::ostream* stream) {
   *stream << c.name;
@@ -22,13 +29,25 @@ void PrintTo(const Case& c, std::ostream* stream) {
 
 class Independence : public testing::TestWithParam<Case> {};
 
+// As tiny_model, with the attention of the case.
+template <typename Model>
+Model case_model(const Case& c) {
+  ClassifierOptions options = tiny_options(c.edges);
+  options.encoder.method = c.method;
+  options.encoder.shared_qk = c.shared_qk;
+  torch::manual_seed(5);
+  Model model(options);
+  model->eval();
+  return model;
+}
+
 bool close(const at::Tensor& a, const at::Tensor& b) {
   return torch::allclose(a, b, 1e-5, 1e-5);
 }
 
 // Item 1 of the batch stays in its place (its random numbers follow its place); everything around it changes.
 TEST_P(Independence, OfBatchMates) {
-  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  auto model = case_model<SequenceClassifier>(GetParam());
   const at::Tensor mine = random_tokens(1, 12, 1), mask = length_mask({9}, 12);
   const auto logits = [&](uint64_t seed, std::vector<int64_t> lengths) {
     const at::Tensor mates = random_tokens(2, 12, seed), mates_mask = length_mask(lengths, 12);
@@ -47,7 +66,7 @@ TEST_P(Independence, OfBatchMates) {
 
 // The same item alone, told where it stands in the whole batch: what gradient accumulation relies on.
 TEST_P(Independence, OfMicroBatching) {
-  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  auto model = case_model<SequenceClassifier>(GetParam());
   const at::Tensor tokens = random_tokens(4, 12, 2), mask = length_mask({12, 9, 4, 7}, 12);
   const ModelOutput whole = model->forward(
       {.tokens = {tokens}, .masks = {mask}, .random = {.seed = 4}, .keep_edges = false, .watch = {}});
@@ -83,12 +102,12 @@ TEST_P(Independence, OfPadding) {
                              .logits;
     EXPECT_TRUE(close(a, kept ? b.slice(1, 0, kept) : b)) << a << b;
   };
-  check(tiny_model<SequenceClassifier>(GetParam().edges), 0);
-  check(tiny_model<TokenClassifier>(GetParam().edges), 12);
+  check(case_model<SequenceClassifier>(GetParam()), 0);
+  check(case_model<TokenClassifier>(GetParam()), 12);
 }
 
 TEST_P(Independence, AnItemOfPaddingOnlyGivesNoNan) {
-  auto model = tiny_model<SequenceClassifier>(GetParam().edges);
+  auto model = case_model<SequenceClassifier>(GetParam());
   model->train();
   const ModelOutput output = model->forward({.tokens = {random_tokens(2, 12, 3)},
                                              .masks = {length_mask({0, 5}, 12)},
@@ -105,9 +124,25 @@ TEST_P(Independence, AnItemOfPaddingOnlyGivesNoNan) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sources, Independence,
-    testing::Values(Case{"dense", {}}, Case{"full", [](int64_t) { return std::make_shared<FullEdges>(); }},
-                    Case{"window", [](int64_t) { return std::make_shared<WindowEdges>(2); }},
-                    Case{"sbm", sbm_factory()}));
+    testing::Values(
+        Case{"dense", {}}, Case{"full", [](int64_t) { return std::make_shared<FullEdges>(); }},
+        Case{"window", [](int64_t) { return std::make_shared<WindowEdges>(2); }}, Case{"sbm", sbm_factory()},
+        Case{"linear", {}, [](int64_t) { return LinearAttention().ptr(); }},
+        Case{"performer", {}, [](int64_t) { return PerformerAttention(PerformerAttentionOptions(8)).ptr(); }},
+        Case{"linformer",
+             {},
+             [](int64_t) { return LinformerAttention(LinformerAttentionOptions(2, 32)).ptr(); }},
+        Case{"nystromformer",
+             {},
+             [](int64_t) {
+               NystromAttentionOptions options(2);
+               options.landmarks = 4;
+               return NystromAttention(options).ptr();
+             }},
+        Case{"reformer",
+             [](int64_t) { return BucketEdges(BucketEdgesOptions{.rounds = 2, .chunk = 4}).ptr(); },
+             {},
+             true}));
 
 TEST(Padding, ChangesThePublishedPooling) {
   ClassifierOptions options = tiny_options();

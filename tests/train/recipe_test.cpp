@@ -161,9 +161,9 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
-  EXPECT_EQ(
-      complaint("[attention]\nkind = \"sparse\""),
-      "r.toml:2: expected attention.kind to be one of dense, full, window, sbm, window+sbm; found 'sparse'");
+  EXPECT_EQ(complaint("[attention]\nkind = \"sparse\""),
+            "r.toml:2: expected attention.kind to be one of dense, full, window, sbm, window+sbm, linear, "
+            "reformer, performer, linformer, nystromformer; found 'sparse'");
 }
 
 TEST(Recipe, FieldsMustFitTogether) {

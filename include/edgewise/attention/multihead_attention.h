@@ -1,9 +1,12 @@
-// MultiheadEdgeAttention: self-attention whose heads compute only the edges that an EdgeSource chooses.
+// MultiheadEdgeAttention: self-attention whose heads compute only the edges that an EdgeSource chooses; or,
+// to compare with, an AttentionMethod that has no edges.
 //
 // Parameters are named and shaped as in Python's nn.MultiheadAttention (in_proj_weight, in_proj_bias,
-// out_proj.weight, out_proj.bias), so weights interchange. Without a source it is ordinary dense attention.
+// out_proj.weight, out_proj.bias), so weights interchange. Without a source or a method it is ordinary dense
+// attention.
 #pragma once
 
+#include <edgewise/attention/attention_method.h>
 #include <edgewise/edges/edge_source.h>
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/random_stream.h>
@@ -20,17 +23,24 @@ struct MultiheadEdgeAttentionOptions {
   MultiheadEdgeAttentionOptions(int64_t embed_dim, int64_t num_heads);
 
   int64_t embed_dim;
-  int64_t num_heads;       // divides embed_dim
-  double dropout_p = 0;    // on the attention weights, in training only
-  bool is_causal = false;  // query i uses keys j <= i
-  EdgeSourcePtr source;    // null = dense attention
+  int64_t num_heads;          // divides embed_dim
+  double dropout_p = 0;       // on the attention weights, in training only
+  bool is_causal = false;     // query i uses keys j <= i
+  EdgeSourcePtr source;       // null = dense attention
+  AttentionMethodPtr method;  // in place of edges; not together with a source, and not causal
+  // One projection for queries and keys, whose keys are divided by their norm (Reformer): in_proj_weight [2E,
+  // E].
+  bool shared_qk = false;
+  bool in_proj_bias = true;
 };
 
 struct AttentionOutput {
   at::Tensor output;             // [B, N, E]
-  at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention
+  at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention, and
+                                 // what a method says of itself
   at::Tensor penalty;            // [H] differentiable density of the learner; undefined when nothing learns
-  at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device
+  at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device;
+                                 // 0 for a method
   std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
 };
 
@@ -47,8 +57,8 @@ class MultiheadEdgeAttentionImpl : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
   MultiheadEdgeAttentionOptions options;
-  at::Tensor in_proj_weight;  // [3E, E]: query, key, value
-  at::Tensor in_proj_bias;    // [3E]
+  at::Tensor in_proj_weight;  // [3E, E]: query, key, value; [2E, E] with shared_qk
+  at::Tensor in_proj_bias;    // [3E] or [2E]; undefined without bias
   torch::nn::Linear out_proj{nullptr};
 
  private:
@@ -56,6 +66,8 @@ class MultiheadEdgeAttentionImpl : public torch::nn::Module {
   AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
   AttentionOutput attend_edges(const Heads& heads, const std::optional<at::Tensor>& key_mask,
                                const RandomStream& random, bool keep_edges);
+  AttentionOutput attend_method(const Heads& heads, const std::optional<at::Tensor>& key_mask,
+                                const RandomStream& random) const;
 };
 TORCH_MODULE(MultiheadEdgeAttention);
 

@@ -27,6 +27,9 @@ std::string_view to_string(Positions positions);
 
 // Makes the edge source of one layer; an empty function, or a null result, means dense attention.
 using EdgeSourceFactory = std::function<EdgeSourcePtr(int64_t layer)>;
+// Makes the attention method of one layer; an empty function, or a null result, means edges or dense
+// attention.
+using AttentionMethodFactory = std::function<AttentionMethodPtr(int64_t layer)>;
 
 // Called with the name and value of every intermediate state, in the order they are computed.
 using ActivationWatcher = std::function<void(const std::string& name, const at::Tensor& value)>;
@@ -45,6 +48,9 @@ struct EncoderOptions {
   bool norm = true;  // false: no LayerNorm anywhere
   bool is_causal = false;
   EdgeSourceFactory edges;
+  AttentionMethodFactory method;  // in place of edges
+  bool shared_qk = false;         // one projection for queries and keys of norm 1
+  bool in_proj_bias = true;
 };
 
 struct EncoderInput {
@@ -65,7 +71,7 @@ struct EncoderOutput {
 
 class EncoderLayerImpl : public torch::nn::Module {
  public:
-  EncoderLayerImpl(const EncoderOptions& options, EdgeSourcePtr source);
+  EncoderLayerImpl(const EncoderOptions& options, int64_t layer);
 
   // Changes x [B, N, dim] by both residual branches; `output` of the result is the new x.
   AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& mask,

@@ -18,7 +18,11 @@ SbmEdgesOptions sbm_options(const Recipe& recipe);
 // Whether the densities of the recipe's model count padding: those of SbmEdges alone do, under `published`.
 bool density_counts_padding(const Recipe& recipe);
 
-// dense gives an empty factory.
+// Empty for kinds without edges.
 EdgeSourceFactory edge_source_factory(const Recipe& recipe);
+
+// Empty for dense attention and attention over edges. Layers must be made in order, once: where they share a
+// projection the first one owns it.
+AttentionMethodFactory attention_method_factory(const Recipe& recipe, int64_t max_length);
 
 }  // namespace edgewise::train

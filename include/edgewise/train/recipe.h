@@ -61,6 +61,17 @@ struct AttentionRecipe {
   std::optional<bool> self_loops;
   std::optional<bool> count_padding;
   std::optional<std::string> sampler;
+  // The attentions that are compared with.
+  std::string mode = "paper";
+  int64_t features = 256;
+  int64_t redraw_every = 1000;
+  int64_t projected_length = 256;
+  std::string sharing = "heads";
+  int64_t landmarks = 256;
+  int64_t conv_kernel = 35;
+  int64_t pinv_iterations = 6;
+  int64_t rounds = 2;
+  int64_t chunk = 64;
   bool operator==(const AttentionRecipe&) const = default;
 };
 
