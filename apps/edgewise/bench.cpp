@@ -60,6 +60,7 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure against dense attention in the same process");
   bench->require_subcommand(1);
   add_bench_attention(*bench, action);
+  add_bench_cuda(*bench, action);
   add_bench_sample(*bench, action);
   add_bench_scaling(*bench, action);
 }

@@ -29,6 +29,7 @@ Timing measure(const Body& body, double seconds, int least = 5);
 Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward);
 
 void add_bench_attention(CLI::App& bench, Action& action);
+void add_bench_cuda(CLI::App& bench, Action& action);
 void add_bench_sample(CLI::App& bench, Action& action);
 void add_bench_scaling(CLI::App& bench, Action& action);
 

@@ -17,6 +17,24 @@ namespace edgewise::kernels {
 struct PairWords {
   uint32_t word[4];
 };
+// The two halves of a 32 x 32 bit product.
+struct WideProduct {
+  uint32_t low, high;
+};
+EDGEWISE_BOTH WideProduct multiply_wide(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  // By hand: from the 64-bit form the compiler makes an addition of zero beside every product.
+  WideProduct result;
+  asm("{\n.reg .b64 t;\nmul.wide.u32 t, %2, %3;\nmov.b64 {%0, %1}, t;\n}\n"
+      : "=r"(result.low), "=r"(result.high)
+      : "r"(a), "r"(b));
+  return result;
+#else
+  const uint64_t product = uint64_t{a} * b;
+  return {static_cast<uint32_t>(product), static_cast<uint32_t>(product >> 32)};
+#endif
+}
+
 template <int kRounds>
 EDGEWISE_BOTH PairWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
   uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
@@ -24,11 +42,11 @@ EDGEWISE_BOTH PairWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c
 #pragma unroll
 #endif
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * c0, product1 = uint64_t{0xCD9E8D57u} * c2;
-    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
-    c1 = static_cast<uint32_t>(product1);
-    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
-    c3 = static_cast<uint32_t>(product0);
+    const WideProduct first = multiply_wide(0xD2511F53u, c0), second = multiply_wide(0xCD9E8D57u, c2);
+    c0 = second.high ^ c1 ^ key0;
+    c1 = second.low;
+    c2 = first.high ^ c3 ^ key1;
+    c3 = first.low;
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }

@@ -25,6 +25,7 @@ void expect_same_bytes(const at::Tensor& a, const at::Tensor& b) {
   ASSERT_EQ(a.scalar_type(), b.scalar_type());
   ASSERT_EQ(a.sizes(), b.sizes());
   const at::Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
+  if (x.nbytes() == 0) return;  // no data: null pointers
   EXPECT_EQ(std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()), 0);
 }
 

@@ -67,10 +67,14 @@ __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* quer
   if (lane == 0) *lse = highest + logf(total);
 }
 
+// A stage is as many tiles as leave room for a second block. The two warpgroups meet once a stage; in between
+// one may run ahead, so that one takes exponentials while the other multiplies.
 template <int D>
 struct SharedTiles {
+  static constexpr int kTiles = D <= 32 ? 2 : 1;  // of a stage
   static constexpr int kQueryBytes = kRows * D * 2, kTileBytes = 64 * D * 2, kWordBytes = kThreads * 4;
-  static constexpr int kStageBytes = 2 * kTileBytes + 2 * kWordBytes;  // words: edges, dropped edges
+  // Keys, values, then for each tile the words of its edges and of its dropped edges.
+  static constexpr int kStageBytes = kTiles * (2 * kTileBytes + 2 * kWordBytes);
   static constexpr int kBytes =
       kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
 };
@@ -82,10 +86,16 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   using Shared = SharedTiles<D>;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
   const uint32_t query_tile = base;
-  const auto key_tile = [&](int stage) { return base + Shared::kQueryBytes + stage * Shared::kStageBytes; };
-  const auto value_tile = [&](int stage) { return key_tile(stage) + Shared::kTileBytes; };
-  const auto words = [&](int stage) { return key_tile(stage) + 2 * Shared::kTileBytes; };
-  const auto dropped_words = [&](int stage) { return words(stage) + Shared::kWordBytes; };
+  constexpr int kTiles = Shared::kTiles;
+  const uint32_t stages = base + Shared::kQueryBytes;
+  // Where tile t lies: [first of its stage, first + kTiles).
+  const auto stage_of = [&](int t) { return stages + t / kTiles % kStages * Shared::kStageBytes; };
+  const auto key_tile = [&](int t) { return stage_of(t) + t % kTiles * Shared::kTileBytes; };
+  const auto value_tile = [&](int t) { return key_tile(t) + kTiles * Shared::kTileBytes; };
+  const auto words = [&](int t) {
+    return stage_of(t) + 2 * kTiles * Shared::kTileBytes + t % kTiles * 2 * Shared::kWordBytes;
+  };
+  const auto dropped_words = [&](int t) { return words(t) + Shared::kWordBytes; };
   const uint32_t ones = base + Shared::kQueryBytes + kStages * Shared::kStageBytes;
   if (threadIdx.x < 64)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
@@ -105,18 +115,21 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
       (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
   const uint32_t* const tiles = p.tiles + strip;
   const uint32_t* const dropped = kDropout ? p.dropped + strip : nullptr;
-  const auto load_tile = [&](int t) {
-    copy_tile<D, 64, kThreads>(key_tile(t % kStages), key, p.key.row_stride, t * 64, keys);
-    copy_tile<D, 64, kThreads>(value_tile(t % kStages), value, p.value.row_stride, t * 64, keys);
-    const bool valid = has_rows && t < used_tiles;
-    const int64_t from = valid ? static_cast<int64_t>(t) * kTileWords : 0;
-    copy_words(words(t % kStages), tiles + from, valid);
-    if constexpr (kDropout) copy_words(dropped_words(t % kStages), dropped + from, valid);
+  const auto load_stage = [&](int first) {
+    copy_tile<D, 64 * kTiles, kThreads>(key_tile(first), key, p.key.row_stride, first * 64, keys);
+    copy_tile<D, 64 * kTiles, kThreads>(value_tile(first), value, p.value.row_stride, first * 64, keys);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const bool valid = has_rows && first + n < used_tiles;
+      const int64_t from = valid ? static_cast<int64_t>(first + n) * kTileWords : 0;
+      copy_words(words(first + n), tiles + from, valid);
+      if constexpr (kDropout) copy_words(dropped_words(first + n), dropped + from, valid);
+    }
     copies_commit();
   };
   copy_tile<D, kRows, kThreads>(query_tile, query, p.query.row_stride, first_row, queries);
-  load_tile(0);
-  load_tile(1);
+  load_stage(0);
+  load_stage(kTiles);
 
   const float to_log2 = p.scale * kLog2E;
   float scores[32] = {}, out[D / 2], sums[4] = {};
@@ -125,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   for (float& x : out) x = 0;
 
   const auto multiply_keys = [&](int t) {
-    const uint32_t a = query_tile + group * 64 * TileLayout<D>::kRowBytes, b = key_tile(t % kStages);
+    const uint32_t a = query_tile + group * 64 * TileLayout<D>::kRowBytes, b = key_tile(t);
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
       score_product(scores, along_row<D, kRows>(a, step), along_row<D, 64>(b, step), step > 0);
@@ -136,9 +149,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     for (float& s : scores) s = exp2_fast(s * to_log2);
   };
   // After the output product has read the last weights.
-  const auto mask_weights = [&](int stage) {
-    const uint32_t word = own_word(words(stage)),
-                   dropped_word = kDropout ? own_word(dropped_words(stage)) : 0;
+  const auto mask_weights = [&](int t) {
+    const uint32_t word = own_word(words(t)), dropped_word = kDropout ? own_word(dropped_words(t)) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
@@ -165,12 +177,14 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   exponentials();
   mask_weights(0);
   for (int t = 0; t < used_tiles; ++t) {
-    // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2
-    // takes.
-    copies_wait<0>();
-    publish_copies();
-    __syncthreads();
-    load_tile(t + 2);
+    if ((t + 1) % kTiles == 0) {
+      // The stage of tile t + 1 has arrived for everyone; and everyone is done with the stage before tile
+      // t's, whose place the next one takes.
+      copies_wait<0>();
+      publish_copies();
+      __syncthreads();
+      load_stage(t + 1 + kTiles);
+    }
     settle(scores);
     settle(out);
     settle(sums);
@@ -178,8 +192,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     multiply_keys(t + 1);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      output_product(out, (kDropout ? kept : weights) + 4 * step,
-                     down_rows<D, 64>(value_tile(t % kStages), step));
+      output_product(out, (kDropout ? kept : weights) + 4 * step, down_rows<D, 64>(value_tile(t), step));
       row_sums(sums, weights + 4 * step, uniform_operand(ones));
     }
     products_commit();
@@ -189,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     products_wait<0>();
     settle(out);
     settle(sums);
-    mask_weights((t + 1) % kStages);
+    mask_weights(t + 1);
   }
   copies_wait<0>();
 

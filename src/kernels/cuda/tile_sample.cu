@@ -17,11 +17,13 @@ constexpr int kRows = 128, kThreads = 256, kStages = 3;
 // kFlushAt on they are moved.
 constexpr int kOpenPlaces = 2048, kFlushAt = 1024;
 
+// A stage is as many key tiles as fit beside two other blocks: one barrier and one set of addresses for all.
 template <int C>
 struct Shared {
+  static constexpr int kTiles = C <= 32 ? 4 : C == 64 ? 2 : 1;  // of a stage
   static constexpr int kQueryBytes = kRows * C * 2, kTileBytes = 64 * C * 2;
   static constexpr int kStageBytes =
-      kTileBytes + 1024;  // 1024: the valid columns of the tile, padded to the alignment
+      kTiles * kTileBytes + 1024;  // 1024: the valid columns of the tiles, padded to the alignment
   static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + (kOpenPlaces + 4) * 4 + 1024;
 };
 
@@ -112,8 +114,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
   extern __shared__ uint8_t raw[];
   using Space = Shared<C>;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
-  const auto key_tile = [&](int t) { return base + Space::kQueryBytes + (t % kStages) * Space::kStageBytes; };
-  const auto column_words = [&](int t) { return key_tile(t) + Space::kTileBytes; };
+  constexpr int kTiles = Space::kTiles;
+  const uint32_t stages = base + Space::kQueryBytes;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   const int queries = p.shape.queries, keys = p.shape.keys, column_tiles = p.shape.column_tiles();
@@ -137,8 +139,6 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
       const int64_t place = static_cast<int64_t>(open_here[1]) + n;
       if (place < p.open_capacity)
         p.open_pairs[place] = (static_cast<uint64_t>(head_index) * queries + row_here) * keys + column;
-      else
-        decide(p, head_index, row_here, column);
     }
     __syncthreads();
     if (threadIdx.x == 0) open_here[0] = 0;
@@ -146,11 +146,13 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
   };
 
   const auto* key_side = reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head));
-  const auto load_tile = [&](int t) {
-    copy_tile<C, 64, kThreads>(key_tile(t), key_side, p.key_side.row_stride, t * 64, keys);
-    if (threadIdx.x == 0) {
+  // Tiles first .. first + kTiles - 1, to the stage at `to`.
+  const auto load_stage = [&](uint32_t to, int first) {
+    copy_tile<C, 64 * kTiles, kThreads>(to, key_side, p.key_side.row_stride, first * 64, keys);
+    if (threadIdx.x < kTiles) {
+      const int t = first + threadIdx.x;
       const bool valid = t < column_tiles;
-      copy_chunk(column_words(t),
+      copy_chunk(to + kTiles * Space::kTileBytes + threadIdx.x * 16,
                  p.column_words + (static_cast<int64_t>(item) * column_tiles + (valid ? t : 0)) * 4, valid);
     }
     copies_commit();
@@ -158,8 +160,8 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
   copy_tile<C, kRows, kThreads>(base,
                                 reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head)),
                                 p.query_membership.row_stride, blockIdx.x * kRows, queries);
-  load_tile(0);
-  load_tile(1);
+  load_stage(stages, 0);
+  load_stage(stages + Space::kStageBytes, kTiles);
 
   const uint64_t key = p.edge_keys[head_index];
   const float margin = 65536 * relative_error(C, p.exact_query_membership.data != nullptr);
@@ -184,67 +186,84 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
       asm("prmt.b32 %0, %1, 0x4B000000, 0x7610;" : "=r"(biased) : "r"(source));
     return __uint_as_float(biased) - fmaf(x, 65536.0f, offset);
   };
-  for (int t = 0; t < column_tiles; ++t) {
+  uint32_t* words = p.tiles + strip;
+  uint32_t here = stages, free_stage = stages + 2 * Space::kStageBytes;
+  const auto after = [&](uint32_t stage) {
+    return stage == stages + 2 * Space::kStageBytes ? stages : stage + Space::kStageBytes;
+  };
+  uint32_t call = lane % 4;
+  for (int first = 0; first < column_tiles; first += kTiles) {
     copies_wait<1>();
     publish_copies();
     if (__syncthreads_or(open_here[0] > kFlushAt)) flush();
-    load_tile(t + 2);
-    settle(probability);
-    products_begin();
+    load_stage(free_stage, first + 2 * kTiles);
+    free_stage = after(free_stage);
+    const int stop = min(first + kTiles, column_tiles);
+    uint32_t key_tile = here, column_word = here + kTiles * Space::kTileBytes + lane % 4 * 4;
+    here = after(here);
+#pragma unroll 1
+    for (int t = first; t < stop; ++t) {
+      settle(probability);
+      products_begin();
 #pragma unroll
-    for (int step = 0; step < C / 16; ++step)
-      score_product(probability, along_row<C, kRows>(base + group * 64 * TileLayout<C>::kRowBytes, step),
-                    along_row<C, 64>(key_tile(t), step), step > 0);
-    products_commit();
-    // The random numbers meanwhile: for each of the lane's two rows, two calls of eight pairs.
+      for (int step = 0; step < C / 16; ++step)
+        score_product(probability, along_row<C, kRows>(base + group * 64 * TileLayout<C>::kRowBytes, step),
+                      along_row<C, 64>(key_tile, step), step > 0);
+      products_commit();
+      // The random numbers meanwhile: for each of the lane's two rows, two calls of eight pairs.
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
-        numbers[half][n] = philox7(row + 8 * half, t * 8 + n * 4 + lane % 4, 0, kPairHighLane, key);
-    uint32_t allowed;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(allowed) : "r"(column_words(t) + lane % 4 * 4) : "memory");
-    allowed &= row_word;
-    if (p.is_causal && t >= row_tile) allowed &= causal_bits(row, t, lane);
-    products_wait<0>();
-    settle(probability);
+        for (int n = 0; n < 2; ++n)
+          numbers[half][n] = philox7(row + 8 * half, call + 4 * n, 0, kPairHighLane, key);
+      call += 8;
+      uint32_t allowed;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(allowed) : "r"(column_word) : "memory");
+      key_tile += Space::kTileBytes;
+      column_word += 16;
+      allowed &= row_word;
+      if (p.is_causal && t >= row_tile) allowed &= causal_bits(row, t, lane);
+      products_wait<0>();
+      settle(probability);
 
-    // In units of 2^-16, biased by 2^23 so that floats hold integers: number - p < 0 is an edge; within the
-    // margin it is open.
-    uint32_t word = 0;
-    float nearest = 65536;
-#pragma unroll
-    for (int e = 3; e >= 0; --e)
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float difference = distance(j, e);
-        nearest = fminf(nearest, fabsf(difference));
-        word = __funnelshift_l(__float_as_uint(difference), word, 1);
-      }
-    uint32_t open = 0;
-    if (nearest <= widest) {  // rare with bf16 memberships
+      // In units of 2^-16, biased by 2^23 so that floats hold integers: number - p < 0 is an edge; within the
+      // margin it is open.
+      uint32_t word = 0;
+      float nearest = 65536;
 #pragma unroll
       for (int e = 3; e >= 0; --e)
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
-          open = open << 1 | (fabsf(distance(j, e)) <= fmaf(fabsf(probability[4 * j + e]), margin, 3.0f));
+        for (int j = 0; j < 8; ++j) {
+          const float difference = distance(j, e);
+          nearest = fminf(nearest, fabsf(difference));
+          word = __funnelshift_l(__float_as_uint(difference), word, 1);
+        }
+      uint32_t open = 0;
+      if (nearest <= widest) {  // rare with bf16 memberships
+#pragma unroll
+        for (int e = 3; e >= 0; --e)
+#pragma unroll
+          for (int j = 0; j < 8; ++j)
+            open = open << 1 | (fabsf(distance(j, e)) <= fmaf(fabsf(probability[4 * j + e]), margin, 3.0f));
+      }
+      open &= allowed;
+      word &= allowed & ~open;
+      while (open) {  // rare
+        const int place = 31 - __clz(open);
+        open &= ~(1u << place);
+        const int e = place / 8, j = 7 - place % 8;
+        const int at_row = row + 8 * (e >> 1), column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
+        const unsigned place_here = atomicAdd(open_here, 1u);
+        if (place_here < kOpenPlaces)
+          open_here[4 + place_here] =
+              static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
+        else
+          *p.open_count = ~0ull / 2;  // beyond any capacity: decide_open takes every pair
+      }
+      count += __popc(word);
+      if (has_rows) *words = word;
+      words += kTileWords;
     }
-    open &= allowed;
-    word &= allowed & ~open;
-    while (open) {  // rare
-      const int place = 31 - __clz(open);
-      open &= ~(1u << place);
-      const int e = place / 8, j = 7 - place % 8;
-      const int at_row = row + 8 * (e >> 1), column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
-      const unsigned place_here = atomicAdd(open_here, 1u);
-      if (place_here < kOpenPlaces)
-        open_here[4 + place_here] =
-            static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
-      else if (exact_edge(p, head_index, at_row, column))
-        word |= 1u << place;
-    }
-    count += __popc(word);
-    if (has_rows) p.tiles[strip + static_cast<int64_t>(t) * kTileWords] = word;
   }
   copies_wait<0>();
   flush();
@@ -254,14 +273,48 @@ __global__ void __launch_bounds__(kThreads, C <= 64    ? 3
               static_cast<unsigned long long>(count));
 }
 
-// Decides the open pairs.
+// The word of one lane's places, every pair decided exactly.
+__device__ uint32_t exact_word(const TileSampleParams& p, int head_index, int row, int tile, int lane) {
+  const int item = head_index / static_cast<int>(p.shape.heads);
+  uint32_t allowed = valid_rows(p.shape, p.query_mask, item, row) &
+                     p.column_words[(item * p.shape.column_tiles() + tile) * 4 + lane % 4];
+  if (p.is_causal && tile >= row / 64) allowed &= causal_bits(row, tile, lane);
+  uint32_t word = 0;
+  for (; allowed; allowed &= allowed - 1) {
+    const int place = __ffs(static_cast<int>(allowed)) - 1, e = place / 8, j = 7 - place % 8;
+    if (exact_edge(p, head_index, row + 8 * (e >> 1), tile * 64 + 8 * j + 2 * (lane % 4) + (e & 1)))
+      word |= 1u << place;
+  }
+  return word;
+}
+
+// Decides the open pairs; every pair when there were more than the list holds, which takes long and is
+// rare: memberships would have to be such that a large part of all numbers lies within the products' error.
 __global__ void decide_open(const __grid_constant__ TileSampleParams p) {
-  const unsigned long long total = min(*p.open_count, static_cast<unsigned long long>(p.open_capacity));
-  for (unsigned long long n = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-       n < total; n += static_cast<unsigned long long>(gridDim.x) * blockDim.x) {
-    const uint64_t pair = p.open_pairs[n];
-    decide(p, static_cast<int>(pair / p.shape.keys / p.shape.queries),
-           static_cast<int>(pair / p.shape.keys % p.shape.queries), static_cast<int>(pair % p.shape.keys));
+  const unsigned long long open = *p.open_count,
+                           step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  unsigned long long n = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (open <= static_cast<unsigned long long>(p.open_capacity)) {
+    for (; n < open; n += step) {
+      const uint64_t pair = p.open_pairs[n];
+      decide(p, static_cast<int>(pair / p.shape.keys / p.shape.queries),
+             static_cast<int>(pair / p.shape.keys % p.shape.queries), static_cast<int>(pair % p.shape.keys));
+    }
+    return;
+  }
+  const unsigned long long words = p.shape.words(), column_tiles = p.shape.column_tiles(),
+                           row_tiles = p.shape.row_tiles();
+  for (; n < words; n += step) {
+    const unsigned long long tile = n / kTileWords, place = n % kTileWords;
+    const int head_index = static_cast<int>(tile / column_tiles / row_tiles),
+              lane = static_cast<int>(place % 32);
+    const int row = static_cast<int>(tile / column_tiles % row_tiles * 64 + place / 32 * 16 + lane / 4);
+    const uint32_t word = exact_word(p, head_index, row, static_cast<int>(tile % column_tiles), lane);
+    const long long more = __popc(word) - __popc(p.tiles[n]);
+    p.tiles[n] = word;
+    if (more)
+      atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index),
+                static_cast<unsigned long long>(more));
   }
 }
 
