@@ -34,12 +34,26 @@ chunk = 8
   return recipe;
 }
 
+CostOptions only_formulas(std::optional<double> density = std::nullopt) {
+  CostOptions options;
+  options.density = density;
+  options.memory = false;
+  return options;
+}
+
+double memory(const std::string& kind, int64_t length, int64_t batch = 1) {
+  CostOptions options;
+  options.length = length;
+  options.batch = batch;
+  return *recipe_cost(small_recipe(kind), options).memory_per_example;
+}
+
 class CostOf : public testing::TestWithParam<std::tuple<const char*, const char*>> {};  // kind, task
 
 TEST_P(CostOf, AWholeModelIsWhatTorchRuns) {
   const auto [kind, task] = GetParam();
   const Recipe recipe = small_recipe(kind, task);
-  const RecipeCost cost = recipe_cost(recipe, {.memory = false});
+  const RecipeCost cost = recipe_cost(recipe, only_formulas());
   EXPECT_EQ(cost.length, 64);
   EXPECT_FALSE(cost.memory_per_example.has_value());
   const auto dataset = noise_dataset(recipe);
@@ -64,27 +78,21 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CostOf,
 
 TEST(Cost, DensityIsGivenOrMeasured) {
   const Recipe recipe = small_recipe("sbm");
-  const RecipeCost measured = recipe_cost(recipe, {.memory = false});
+  const RecipeCost measured = recipe_cost(recipe, only_formulas());
   EXPECT_NEAR(measured.density, 0.25, 0.05);  // untrained
-  const RecipeCost given = recipe_cost(recipe, {.density = 0.01, .memory = false});
+  const RecipeCost given = recipe_cost(recipe, only_formulas(0.01));
   EXPECT_EQ(given.density, 0.01);
   EXPECT_LT(given.attention_flops, measured.attention_flops);
-  EXPECT_EQ(recipe_cost(small_recipe("dense"), {.density = 0.01, .memory = false}).density, 1);
-  EXPECT_NEAR(recipe_cost(small_recipe("reformer"), {.density = 0.01, .memory = true}).density,
-              2 * 2 * 8 / 64.0,
+  EXPECT_EQ(recipe_cost(small_recipe("dense"), only_formulas(0.01)).density, 1);
+  EXPECT_NEAR(recipe_cost(small_recipe("reformer")).density, 2 * 2 * 8 / 64.0,
               1e-9);  // the harness says it of itself
 }
 
 TEST(Cost, MemoryGrowsAsTheLengthOrItsSquare) {
-  const auto memory = [](const std::string& kind, int64_t length) {
-    return *recipe_cost(small_recipe(kind), {.length = length}).memory_per_example;
-  };
   EXPECT_NEAR(memory("linear", 1024) / memory("linear", 512), 2, 0.2);
   // Dropout makes torch's dense attention on the CPU keep the weights of all pairs.
   EXPECT_GT(memory("dense", 1024) / memory("dense", 512), 3);
-  const double one = *recipe_cost(small_recipe("linear"), {.length = 256, .batch = 1}).memory_per_example,
-               four = *recipe_cost(small_recipe("linear"), {.length = 256, .batch = 4}).memory_per_example;
-  EXPECT_NEAR(four / one, 1, 0.1);  // per example
+  EXPECT_NEAR(memory("linear", 256, 4) / memory("linear", 256, 1), 1, 0.1);  // per example
 }
 
 TEST(Cost, ComparesWithTheSameModel) {
@@ -94,7 +102,7 @@ TEST(Cost, ComparesWithTheSameModel) {
   // q, k, v and output projections, MLP, heads, classifier: 2 per multiply-add.
   const double n = 64, e = 16, f = 24;
   const double expected = 2 * 2 * (4 * n * e * e + 2 * n * e * f + 2 * n * n * e) + 2 * (e * 128 + 128 * 10);
-  EXPECT_EQ(recipe_cost(dense, {.memory = false}).model_flops, expected);
+  EXPECT_EQ(recipe_cost(dense, only_formulas()).model_flops, expected);
 }
 
 TEST(Cost, UnknownTasksAreNamed) {
