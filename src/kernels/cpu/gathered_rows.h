@@ -35,7 +35,7 @@ struct Gathered {
 // in the cache anyway.
 template <typename T>
 EDGEWISE_INLINE int64_t known_entries(int64_t begin, int64_t stop, int64_t rows_of_head, int64_t row_stride) {
-  constexpr int64_t kInCache = 256 * 1024;
+  constexpr int64_t kInCache = 1024 * 1024;
   return rows_of_head * row_stride * static_cast<int64_t>(sizeof(T)) > kInCache ? stop - begin : 0;
 }
 
