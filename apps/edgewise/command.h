@@ -17,6 +17,8 @@ void add_sample(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_cost(CLI::App& app, Action& action);
+void add_reproduce(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 

@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
   edgewise::app::add_eval(app, action);
   edgewise::app::add_compare(app, action);
   edgewise::app::add_cost(app, action);
+  edgewise::app::add_reproduce(app, action);
+  edgewise::app::add_report(app, action);
   edgewise::app::add_data(app, action);
   edgewise::app::add_sample(app, action);
   edgewise::app::add_bench(app, action);

@@ -24,6 +24,18 @@ uint32_t big_endian(std::string_view bytes) {
   return value;
 }
 
+std::string to_big_endian(uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 255);
+  return bytes;
+}
+
+std::string chunk(const std::string& kind, const std::string& data) {
+  const std::string body = kind + data;
+  const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
+  return to_big_endian(static_cast<uint32_t>(data.size())) + body + to_big_endian(static_cast<uint32_t>(sum));
+}
+
 uint8_t paeth(int left, int above, int corner) {
   const int guess = left + above - corner;
   const int to_left = std::abs(guess - left), to_above = std::abs(guess - above),
@@ -123,6 +135,29 @@ class PngReader {
 };
 
 }  // namespace
+
+std::string encode_png(int64_t width, int64_t height, int64_t channels, std::span<const uint8_t> pixels) {
+  TORCH_CHECK_VALUE(width > 0 && height > 0 && (channels == 1 || channels == 3) &&
+                        static_cast<int64_t>(pixels.size()) == width * height * channels,
+                    "encode_png: expected width * height * channels bytes and 1 or 3 channels; got ", width,
+                    " * ", height, " * ", channels, " and ", pixels.size(), " bytes");
+  const auto line = static_cast<size_t>(width * channels);
+  std::string rows;
+  for (size_t y = 0; y < static_cast<size_t>(height); ++y) {
+    rows += '\0';  // no filter
+    rows.append(reinterpret_cast<const char*>(pixels.data()) + y * line, line);
+  }
+  std::string packed(compressBound(rows.size()), '\0');
+  uLongf size = packed.size();
+  const int code = compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                            reinterpret_cast<const Bytef*>(rows.data()), rows.size());
+  TORCH_CHECK(code == Z_OK, "encode_png: zlib could not compress ", rows.size(), " bytes");
+  packed.resize(size);
+  const char colour = channels == 1 ? 0 : 2;
+  const std::string header = to_big_endian(static_cast<uint32_t>(width)) +
+                             to_big_endian(static_cast<uint32_t>(height)) + std::string({8, colour, 0, 0, 0});
+  return std::string(kSignature) + chunk("IHDR", header) + chunk("IDAT", packed) + chunk("IEND", "");
+}
 
 GreyImage read_png(const std::filesystem::path& path) {
   return PngReader(path).read();

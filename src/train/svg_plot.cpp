@@ -85,6 +85,10 @@ void check_panel(const Panel& panel) {
     TORCH_CHECK_VALUE(series.x.size() == series.y.size(), "render_svg: series '", series.name, "' of panel '",
                       panel.title, "' has ", series.x.size(), " x but ", series.y.size(),
                       " y values; they must be as many");
+    TORCH_CHECK_VALUE(series.labels.empty() || series.labels.size() == series.x.size(),
+                      "render_svg: series '", series.name, "' of panel '", panel.title, "' has ",
+                      series.x.size(), " points but ", series.labels.size(),
+                      " labels; they must be as many, or none");
   }
   if (panel.y_range) {
     const auto [low, high] = *panel.y_range;
@@ -123,7 +127,7 @@ Axes make_axes(const Panel& panel) {
   Axes axes;
   for (const Series& series : panel.series) {
     for (size_t i = 0; i < series.y.size(); ++i) {
-      if (!can_draw(series.x[i], false) || !can_draw(series.y[i], panel.log_y)) continue;
+      if (!can_draw(series.x[i], panel.log_x) || !can_draw(series.y[i], panel.log_y)) continue;
       axes.empty = false;
       x_low = std::min(x_low, series.x[i]), x_high = std::max(x_high, series.x[i]);
       y_low = std::min(y_low, series.y[i]), y_high = std::max(y_high, series.y[i]);
@@ -133,11 +137,15 @@ Axes make_axes(const Panel& panel) {
     if (!can_draw(reference.y, panel.log_y)) continue;
     y_low = std::min(y_low, reference.y), y_high = std::max(y_high, reference.y);
   }
-  if (x_low > x_high) x_low = 0, x_high = 1;
+  if (x_low > x_high) x_low = panel.log_x ? 0.1 : 0, x_high = 1;
   if (y_low > y_high) y_low = panel.log_y ? 0.1 : 0, y_high = 1;
-  axes.x = end_on_tick(make_scale(x_low, x_high, false, 0));
+  // Points need air around them; a line over steps begins at the axis.
+  const bool has_points =
+      std::ranges::any_of(panel.series, [](const Series& series) { return series.marks != Marks::kLine; });
+  axes.x = make_scale(x_low, x_high, panel.log_x, has_points ? 0.06 : 0);
+  if (!panel.log_x) axes.x = end_on_tick(axes.x);
   axes.y = panel.y_range ? Scale{panel.y_range->first, panel.y_range->second, panel.log_y}
-                         : make_scale(y_low, y_high, panel.log_y, 0.05);
+                         : make_scale(y_low, y_high, panel.log_y, has_points ? 0.1 : 0.05);
   // A margin below zero looks as if there were negative values.
   if (!panel.y_range && !panel.log_y && y_low >= 0 && axes.y.low < 0) axes.y.low = 0;
   if (axes.empty && panel.reference_lines.empty()) return axes;
@@ -203,8 +211,54 @@ std::string draw_axes(const Axes& axes, const Box& box) {
   return out;
 }
 
+// A shape for each series, so that points differ without their colours too.
+std::string draw_point(size_t series, double x, double y) {
+  constexpr double kSize = 4.5;
+  const std::string fill = std::string("fill=\"") + kColours[series % kColours.size()] + "\"";
+  const auto polygon = [&](std::initializer_list<std::pair<double, double>> corners) {
+    std::string points;
+    for (const auto& [dx, dy] : corners) {
+      points += (points.empty() ? "" : " ") + number(x + dx * kSize) + "," + number(y + dy * kSize);
+    }
+    return "<polygon points=\"" + points + "\" " + fill + "/>\n";
+  };
+  switch (series % 4) {
+    case 1:
+      return polygon({{-1, -1}, {1, -1}, {1, 1}, {-1, 1}});
+    case 2:
+      return polygon({{0, -1.2}, {1.2, 1}, {-1.2, 1}});
+    case 3:
+      return polygon({{0, -1.3}, {1.3, 0}, {0, 1.3}, {-1.3, 0}});
+    default:
+      return "<circle cx=\"" + number(x) + "\" cy=\"" + number(y) + "\" r=\"" + number(kSize) + "\" " + fill +
+             "/>\n";
+  }
+}
+
+std::string draw_points(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
+  const Series& series = panel.series[index];
+  std::string out;
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    if (!can_draw(series.x[i], panel.log_x) || !can_draw(series.y[i], panel.log_y)) continue;
+    const double x = axes.x.position(series.x[i]) * box.width;
+    const double y = (1 - axes.y.position(series.y[i])) * box.height;
+    out += draw_point(index, x, y);
+    if (!series.labels.empty() && !series.labels[i].empty()) {
+      // Left of points near the right edge, so that nothing is cut off.
+      const bool is_right = x + 8 + text_width(series.labels[i], kTickSize) > box.width;
+      out += text(x + (is_right ? -8 : 8), y - 5, series.labels[i],
+                  {.size = kTickSize,
+                   .anchor = is_right ? "end" : "start",
+                   .fill = kColours[index % kColours.size()]});
+    }
+  }
+  return out;
+}
+
 std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
   const Series& series = panel.series[index];
+  const std::string points = series.marks == Marks::kLine ? "" : draw_points(panel, axes, box, index);
+  if (series.marks == Marks::kPoints) return points;
   std::string path, dots;
   std::vector<long> run;
   const auto flush = [&] {
@@ -228,7 +282,7 @@ std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, si
     run.clear();
   };
   for (const long i : thin_series(series.x, series.y, panel.log_y, kMostPoints)) {
-    if (i < 0) {
+    if (i < 0 || !can_draw(series.x[static_cast<size_t>(i)], panel.log_x)) {
       flush();
     } else {
       run.push_back(i);
@@ -241,7 +295,7 @@ std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, si
     path = "<path d=\"" + path + "\" fill=\"none\" " + stroke_of(index, width) +
            " stroke-linejoin=\"round\"/>\n";
   }
-  return path += dots;
+  return path += dots + points;
 }
 
 // A nested svg clips what leaves the axes; unlike a clipPath it needs no id, which could clash when charts
@@ -273,11 +327,15 @@ std::string draw_reference_lines(const Panel& panel, const Axes& axes, const Box
   return out;
 }
 
-std::string draw_legend(const std::vector<LegendItem>& items, double left, double top) {
+std::string draw_legend(const std::vector<LegendItem>& items, const std::vector<Series>& series, double left,
+                        double top) {
   std::string out;
   for (const LegendItem& item : items) {
     const double y = top + 6 + kLegendRow * (item.row + 0.5);
-    out += line(left + item.left, y, left + item.left + kSampleWidth, y, stroke_of(item.series, 1.8));
+    const Marks marks = series[item.series].marks;
+    if (marks != Marks::kPoints)
+      out += line(left + item.left, y, left + item.left + kSampleWidth, y, stroke_of(item.series, 1.8));
+    if (marks != Marks::kLine) out += draw_point(item.series, left + item.left + kSampleWidth / 2, y);
     out +=
         text(left + item.left + kSampleWidth + 6, y + 4, item.label, {.size = kLegendSize, .fill = "#333"});
   }
@@ -360,7 +418,7 @@ std::string render_svg(const std::vector<Panel>& panels, const PlotOptions& opti
       body += "<g>\n";
       body += panels[i].heat_map ? draw_map(panels[i], cell) : draw_chart(panels[i], cell);
       const auto legend = lay_out_legend(panels[i], cell.width - 24);
-      body += draw_legend(legend, cell.left + 24, cell.bottom());
+      body += draw_legend(legend, panels[i].series, cell.left + 24, cell.bottom());
       body += "</g>\n";
       tallest_legend = std::max(tallest_legend, legend_height(legend));
     }

@@ -155,6 +155,16 @@ TEST(Png, ReadsWhatLibpngWrites) {
   }
 }
 
+TEST(Png, ReadsWhatItWrites) {
+  const ScratchFolder folder;
+  const std::vector<uint8_t> grey = {0, 50, 100, 150, 200, 255}, colour = {9, 9, 9, 200, 200, 200};
+  write_bytes(folder / "a.png", encode_png(3, 2, 1, grey));
+  EXPECT_EQ(read_png(folder / "a.png").pixels, grey);
+  write_bytes(folder / "a.png", encode_png(2, 1, 3, colour));
+  EXPECT_EQ(read_png(folder / "a.png").pixels, (std::vector<uint8_t>{9, 200}));
+  EXPECT_ERROR(encode_png(2, 2, 1, grey), "got 2 * 2 * 1 and 6 bytes");
+}
+
 TEST(ImportPathfinder, OfficialRelease) {
   const ScratchFolder folder;
   const std::filesystem::path hard = folder / "curv_contour_length_14";

@@ -155,6 +155,24 @@ TEST(SvgPlot, UnusualData) {
   expect_well_formed(render_svg({}));
 }
 
+TEST(SvgPlot, PointsHaveTheirOwnShapesAndLabels) {
+  Panel panel;
+  panel.log_x = true;
+  for (const char* name : {"first", "second"}) {
+    panel.series.push_back(
+        {.name = name, .x = {1, 10, 0}, .y = {1, 2, 3}, .marks = Marks::kPoints, .labels = {"a", "", "c"}});
+  }
+  panel.series.push_back({.name = "line", .x = {1, 100}, .y = {1, 2}, .marks = Marks::kLineAndPoints});
+  const std::string svg = render_svg({panel});
+  EXPECT_EQ(count(svg, "<circle"), 3u);       // two points (0 has no place on a log axis) and the legend's
+  EXPECT_EQ(count(svg, "<polygon"), 3u + 3);  // squares and triangles
+  EXPECT_EQ(count(svg, ">a</text>"), 2u);
+  EXPECT_EQ(count(svg, ">c</text>"), 0u);
+  EXPECT_EQ(count(svg, "<path"), 1u);
+  panel.series[0].labels.pop_back();
+  EXPECT_THROW(render_svg({panel}), c10::ValueError);
+}
+
 TEST(SvgPlot, LongSeriesStaySmall) {
   std::vector<double> y = rising(1'000'000);
   for (double& value : y) value = std::sin(value);

@@ -11,9 +11,13 @@
 
 namespace edgewise::train {
 
+enum class Marks { kLine, kPoints, kLineAndPoints };
+
 struct Series {
-  std::string name = {};               // in the legend; "" leaves it out
-  std::vector<double> x = {}, y = {};  // equal lengths; a non-finite value interrupts the line
+  std::string name = {};                 // in the legend; "" leaves it out
+  std::vector<double> x = {}, y = {};    // equal lengths; a non-finite value interrupts the line
+  Marks marks = Marks::kLine;            // points: each series has its own shape
+  std::vector<std::string> labels = {};  // beside the points; empty, or as many as x
 };
 
 struct ReferenceLine {
@@ -32,6 +36,7 @@ struct Panel {
   std::string title = {};
   std::string x_label = {};
   std::string y_label = {};
+  bool log_x = false;                                     // values <= 0 are left out
   bool log_y = false;                                     // values <= 0 interrupt the line
   std::optional<std::pair<double, double>> y_range = {};  // default: what the data needs
   std::vector<Series> series = {};

@@ -1,0 +1,354 @@
+// edgewise reproduce lra: run folders as the SBM paper's Tables 1, 8 and 9, our figures beside the paper's,
+// and a plot of accuracy over density for each task.
+#include <c10/util/Exception.h>
+#include <edgewise/io/atomic_file.h>
+#include <edgewise/train/build_model.h>
+#include <edgewise/train/svg_plot.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "command.h"
+#include "datasets.h"
+#include "lra_paper.h"
+#include "runs.h"
+#include "table.h"
+
+namespace edgewise::app {
+namespace {
+
+struct ReproduceArguments {
+  std::vector<std::string> runs;
+  std::string svg;
+};
+
+struct Spread {
+  double mean = 0, deviation = 0;
+  size_t count = 0;
+};
+
+Spread spread_of(const std::vector<double>& values) {
+  Spread result{0, 0, values.size()};
+  for (const double value : values) result.mean += value / static_cast<double>(values.size());
+  for (const double value : values) result.deviation += (value - result.mean) * (value - result.mean);
+  if (values.size() > 1)
+    result.deviation = std::sqrt(result.deviation / static_cast<double>(values.size() - 1));
+  return result;
+}
+
+// Runs that differ in their seed only.
+struct Group {
+  size_t task = 0;
+  std::string kind;    // attention.kind
+  std::string preset;  // of an SBM, else empty
+  double penalty = 0;
+  bool self_loops = false;
+  int64_t steps = 0, batch = 0;
+  bool chosen_on_test = false;
+  std::vector<double> accuracy, density, validation;
+
+  double examples() const { return static_cast<double>(steps * batch); }
+  bool is_sbm() const { return kind.find("sbm") != std::string::npos; }
+};
+
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+size_t task_index(const Run& run) {
+  for (size_t i = 0; i < kLraTasks.size(); ++i) {
+    if (run.recipe.data.name == kLraTasks[i].name) return i;
+  }
+  TORCH_CHECK_VALUE(false, "reproduce lra: expected runs of the Long Range Arena; ", run.folder.string(),
+                    " is of ", run.recipe.data.name);
+}
+
+std::vector<Group> group_runs(const std::vector<Run>& runs) {
+  std::map<std::string, Group> groups;  // by everything but the seed
+  for (const Run& run : runs) {
+    if (!run.test) continue;
+    train::Recipe same = run.recipe;
+    same.train.seed = 0;
+    // Where and how often is of no account.
+    same.data.path = same.train.device = "";
+    same.train.threads = same.train.eval_every = same.train.checkpoint_every = same.train.log_every = 0;
+    same.train.micro_batch = 0;
+    Group& group = groups[train::to_toml(same)];
+    group.task = task_index(run);
+    group.kind = run.recipe.attention.kind;
+    if (group.is_sbm()) {
+      group.preset = run.recipe.attention.preset;
+      group.self_loops = train::sbm_options(run.recipe).self_loops;
+      group.penalty = run.recipe.train.density_weight;
+    }
+    group.steps = run.recipe.train.steps;
+    group.batch = run.recipe.train.batch;
+    group.chosen_on_test = run.recipe.data.validation == "test";
+    group.accuracy.push_back(100 * run.test->accuracy);
+    group.density.push_back(100 * run.test->mean_density());
+    group.validation.push_back(100 * run.best_validation);
+  }
+  std::vector<Group> result;
+  for (auto& [key, group] : groups) result.push_back(std::move(group));
+  return result;
+}
+
+std::string show(const Spread& spread) {
+  std::string text = fixed(spread.mean, 2);
+  if (spread.count > 1)
+    text += " ± " + fixed(spread.deviation, 2) + " (" + std::to_string(spread.count) + ")";
+  return text;
+}
+
+// "39.93 ± 0.77 (3)*": the star says that fewer examples were seen than in the published recipe.
+std::string show_accuracy(const Group* group) {
+  if (!group) return "-";
+  const bool is_short = group->examples() < kLraTasks[group->task].published_examples;
+  return show(spread_of(group->accuracy)) + (is_short ? "*" : "");
+}
+
+std::string show_both(const Group* group) {
+  return group ? show_accuracy(group) + " @ " + fixed(spread_of(group->density).mean, 2) : "-";
+}
+
+// Of the groups that fit, the one that was trained longest; among those the best on validation.
+template <typename Fits>
+const Group* pick(const std::vector<Group>& groups, Fits fits) {
+  const Group* best = nullptr;
+  for (const Group& group : groups) {
+    if (!fits(group)) continue;
+    const auto rank = [](const Group& g) { return std::pair(g.examples(), spread_of(g.validation).mean); };
+    if (!best || rank(group) > rank(*best)) best = &group;
+  }
+  return best;
+}
+
+std::vector<std::string> task_header(const char* first) {
+  std::vector<std::string> header = {first};
+  for (const LraTask& task : kLraTasks) {
+    header.push_back(task.title);
+    header.push_back("paper");
+  }
+  return header;
+}
+
+// A row of our figures beside the paper's; `ours` finds our group for a task.
+template <typename Ours, typename Show>
+void add_row(Table& table, const std::string& title, Ours ours, Show show_group, const LraFigures* paper,
+             const LraFigures* paper_density = nullptr) {
+  std::vector<std::string> row = {title};
+  bool any = paper != nullptr;
+  for (size_t task = 0; task < kLraTasks.size(); ++task) {
+    const Group* group = ours(task);
+    any = any || group != nullptr;
+    row.push_back(show_group(group));
+    std::string theirs = paper ? fixed((*paper)[task], 2) : "-";
+    if (paper_density) theirs += " @ " + fixed((*paper_density)[task], 2);
+    row.push_back(theirs);
+  }
+  if (any) table.add(row);
+}
+
+void print_table_1(const std::vector<Group>& groups) {
+  std::cout << "Table 1. Test accuracy in %, mean ± standard deviation (seeds) of our runs beside the "
+               "paper's figure.\n";
+  Table table(task_header("attention"));
+  for (const PaperAttention& paper : kPaperAttentions) {
+    add_row(
+        table, paper.title,
+        [&](size_t task) {
+          return pick(groups, [&](const Group& g) { return g.task == task && g.kind == paper.kind; });
+        },
+        show_accuracy, &paper.accuracy);
+  }
+  for (const char* preset : {"published", "paper", "edgewise"}) {
+    const bool is_ours = std::string_view(preset) == "edgewise";
+    add_row(
+        table, std::string("SBM, ") + preset,
+        [&](size_t task) {
+          // The paper's row has no penalty; ours is the best on validation of those that were tried.
+          return pick(groups, [&](const Group& g) {
+            return g.task == task && g.preset == preset && !g.self_loops && (is_ours || g.penalty == 0);
+          });
+        },
+        show_accuracy, is_ours ? nullptr : &kPaperSbm[0].accuracy);
+  }
+  table.print(std::cout);
+}
+
+void print_table_8(const std::vector<Group>& groups) {
+  std::cout
+      << "\nTable 8. SBM without a penalty, with every token attending to itself: accuracy @ density in %.\n";
+  Table table(task_header("SBM, lambda = 0"));
+  for (const bool loops : {false, true}) {
+    for (const char* preset : {"published", "paper", "edgewise"}) {
+      const PaperSbm& paper = loops ? kPaperSbm[5] : kPaperSbm[0];
+      const bool is_theirs = std::string_view(preset) == "published";
+      add_row(
+          table, std::string(preset) + (loops ? " + I" : ""),
+          [&](size_t task) {
+            return pick(groups, [&](const Group& g) {
+              return g.task == task && g.preset == preset && g.self_loops == loops && g.penalty == 0;
+            });
+          },
+          show_both, is_theirs ? &paper.accuracy : nullptr, is_theirs ? &paper.density : nullptr);
+    }
+  }
+  table.print(std::cout);
+}
+
+void print_table_9(const std::vector<Group>& groups) {
+  std::cout << "\nTable 9. SBM by the weight lambda of the density penalty: accuracy @ density in %.\n";
+  Table table(task_header("SBM, lambda"));
+  for (const char* preset : {"published", "paper", "edgewise"}) {
+    const bool is_theirs = std::string_view(preset) == "published";
+    std::vector<double> penalties;
+    for (const PaperSbm& paper : kPaperSbm) {
+      if (!paper.self_loops && is_theirs) penalties.push_back(paper.penalty);
+    }
+    for (const Group& g : groups) {
+      if (g.preset == preset) penalties.push_back(g.penalty);
+    }
+    std::ranges::sort(penalties);
+    penalties.erase(std::unique(penalties.begin(), penalties.end()), penalties.end());
+    for (const double penalty : penalties) {
+      const PaperSbm* paper = nullptr;
+      for (const PaperSbm& row : kPaperSbm) {
+        if (is_theirs && !row.self_loops && row.penalty == penalty) paper = &row;
+      }
+      add_row(
+          table, std::string(preset) + ", " + short_number(penalty),
+          [&](size_t task) {
+            return pick(groups, [&](const Group& g) {
+              return g.task == task && g.preset == preset && !g.self_loops && g.penalty == penalty;
+            });
+          },
+          show_both, paper ? &paper->accuracy : nullptr, paper ? &paper->density : nullptr);
+    }
+  }
+  table.print(std::cout);
+}
+
+void print_runs(const std::vector<Run>& runs) {
+  std::cout << "\nRuns\n";
+  Table table(
+      {"run", "task", "attention", "lambda", "seed", "steps x batch", "validation", "test", "density", ""});
+  for (const Run& run : runs) {
+    const bool is_sbm = run.recipe.attention.kind.find("sbm") != std::string::npos;
+    table.add(
+        {run.name, run.recipe.data.name,
+         run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
+         is_sbm ? short_number(run.recipe.train.density_weight) : "-", std::to_string(run.recipe.train.seed),
+         std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
+         run.best_validation < 0 ? "-" : percent(run.best_validation),
+         run.test ? percent(run.test->accuracy) : "-", run.test ? percent(run.test->mean_density()) : "-",
+         !run.test                              ? "not finished (step " + std::to_string(run.steps) + ")"
+         : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
+                                                : ""});
+  }
+  table.print(std::cout);
+}
+
+// On the data at hand, or of the distribution.
+double first_token_accuracy(const std::vector<Run>& runs) {
+  for (const Run& run : runs) {
+    if (run.recipe.data.name != "listops" || !std::filesystem::exists(run.recipe.data.path)) continue;
+    for (const Baseline& baseline : baselines(*open_dataset(run.recipe), data::Split::kTest)) {
+      if (baseline.name == "first token only") return 100 * baseline.accuracy;
+    }
+  }
+  return kListOpsFirstToken;
+}
+
+train::Series points_of(const std::vector<Group>& groups, size_t task, const std::string& preset) {
+  train::Series series;
+  series.name = "ours, " + preset;
+  series.marks = preset == "edgewise" ? train::Marks::kLineAndPoints : train::Marks::kPoints;
+  std::vector<std::pair<double, const Group*>> sorted;
+  for (const Group& g : groups) {
+    if (g.task == task && g.preset == preset) sorted.emplace_back(spread_of(g.density).mean, &g);
+  }
+  std::ranges::sort(sorted);
+  for (const auto& [density, group] : sorted) {
+    series.x.push_back(density);
+    series.y.push_back(spread_of(group->accuracy).mean);
+    series.labels.push_back(short_number(group->penalty) + (group->self_loops ? " + I" : ""));
+  }
+  return series;
+}
+
+// Accuracy over density, ours and the paper's.
+std::string plot(const std::vector<Group>& groups, size_t task, double first_token) {
+  train::Panel panel;
+  panel.title = std::string(kLraTasks[task].title) + ": accuracy over density (labels: lambda)";
+  panel.x_label = "density of the edges, %";
+  panel.y_label = "test accuracy, %";
+  panel.log_x = true;
+  train::Series paper;
+  paper.name = "paper's SBM";
+  paper.marks = train::Marks::kPoints;
+  for (const PaperSbm& row : kPaperSbm) {
+    paper.x.push_back(row.density[task]);
+    paper.y.push_back(row.accuracy[task]);
+    paper.labels.push_back(short_number(row.penalty) + (row.self_loops ? " + I" : ""));
+  }
+  panel.series.push_back(std::move(paper));  // first: the same colour in every plot
+  for (const char* preset : {"edgewise", "published", "paper"}) {
+    train::Series series = points_of(groups, task, preset);
+    if (!series.x.empty()) panel.series.push_back(std::move(series));
+  }
+  panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
+  if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))
+    panel.reference_lines.push_back({spread_of(dense->accuracy).mean, "full, ours"});
+  if (std::string_view(kLraTasks[task].name) == "listops")
+    panel.reference_lines.push_back({first_token, "first token"});
+  train::PlotOptions options;
+  options.panel_width = 640;
+  options.panel_height = 420;
+  return train::render_svg({panel}, options);
+}
+
+int run(const ReproduceArguments& arguments) {
+  std::vector<Run> runs;
+  for (const std::string& folder : arguments.runs) {
+    runs.push_back(read_run(folder, "reproduce lra"));
+    task_index(runs.back());
+  }
+  const std::vector<Group> groups = group_runs(runs);
+  print_table_1(groups);
+  const double first_token = first_token_accuracy(runs);
+  std::cout << "ListOps, the first token alone: " << fixed(first_token, 1)
+            << " %. A star marks runs that saw fewer examples than the published recipe.\n";
+  print_table_8(groups);
+  print_table_9(groups);
+  print_runs(runs);
+  if (arguments.svg.empty()) return 0;
+  std::filesystem::create_directories(arguments.svg);
+  for (size_t task = 0; task < kLraTasks.size(); ++task) {
+    if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; })) continue;
+    const auto file = std::filesystem::path(arguments.svg) / (std::string(kLraTasks[task].name) + ".svg");
+    io::write_file_atomically(file, plot(groups, task, first_token));
+    std::cerr << "plot: " << file.string() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("reproduce", "Put runs beside the figures of a paper");
+  command->require_subcommand(1);
+  auto arguments = std::make_shared<ReproduceArguments>();
+  CLI::App* lra =
+      command->add_subcommand("lra", "SBM-Transformer on the Long Range Arena: Tables 1, 8 and 9");
+  lra->add_option("runs", arguments->runs, "run folders")->required();
+  lra->add_option("--svg", arguments->svg, "folder for one plot per task of accuracy over density");
+  lra->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace edgewise::app

@@ -1,0 +1,95 @@
+#include "runs.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace edgewise::app {
+namespace {
+
+std::vector<double> list_of(const train::MetricRecord& record, const char* name) {
+  const train::MetricValue* value = train::find_metric(record, name);
+  const auto* list = value ? std::get_if<std::vector<double>>(value) : nullptr;
+  return list ? *list : std::vector<double>();
+}
+
+void add_point(train::Series& series, double x, double y) {
+  series.x.push_back(x);
+  series.y.push_back(y);
+}
+
+void add_training(Run& run, const train::MetricRecord& record, double step, std::vector<double>& speeds) {
+  add_point(run.loss, step, number_of(record, "task_loss"));
+  add_point(run.density, step, number_of(record, "density"));
+  const std::vector<double> heads = list_of(record, "density");
+  run.head_densities.resize(std::max(run.head_densities.size(), heads.size()));
+  for (size_t i = 0; i < heads.size(); ++i) add_point(run.head_densities[i], step, heads[i]);
+  run.steps = static_cast<int64_t>(step);
+  run.peak_memory_mb = std::max(run.peak_memory_mb, number_of(record, "memory_peak_mb"));
+  speeds.push_back(number_of(record, "time_examples_per_s"));
+}
+
+}  // namespace
+
+double TestFigures::mean_density() const {
+  return density.empty()
+             ? -1
+             : std::accumulate(density.begin(), density.end(), 0.0) / static_cast<double>(density.size());
+}
+
+double number_of(const train::MetricRecord& record, const char* name) {
+  const train::MetricValue* value = train::find_metric(record, name);
+  if (!value) return -1;
+  if (const auto* real = std::get_if<double>(value)) return *real;
+  if (const auto* whole = std::get_if<int64_t>(value)) return static_cast<double>(*whole);
+  if (const auto* list = std::get_if<std::vector<double>>(value); list && !list->empty())
+    return std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size());
+  return -1;
+}
+
+Run read_run(const std::string& folder, const std::string& command) {
+  std::filesystem::path path(folder);
+  if (!path.has_filename()) path = path.parent_path();  // a trailing slash
+  TORCH_CHECK_VALUE(std::filesystem::exists(path / "metrics.jsonl"), command, ": ", folder,
+                    " is not a run folder (it has no metrics.jsonl)");
+  Run run;
+  run.folder = path;
+  run.name = path.filename().string();
+  if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
+    run.name = path.parent_path().filename().string() + " " + run.name;
+  run.recipe = train::load_recipe((path / "config.toml").string());
+  run.loss.name = run.density.name = run.accuracy.name = run.name;
+  std::vector<double> speeds;
+  for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
+    const train::MetricValue* kind = train::find_metric(record, "kind");
+    const std::string what = kind ? std::get<std::string>(*kind) : "";
+    const double step = number_of(record, "step");
+    if (what == "train") {
+      add_training(run, record, step, speeds);
+    } else if (what == "eval") {
+      const double accuracy = number_of(record, "accuracy");
+      add_point(run.accuracy, step, accuracy);
+      if (accuracy > run.best_validation) {
+        run.best_validation = accuracy;
+        run.best_step = static_cast<int64_t>(step);
+      }
+    } else if (what == "test") {
+      run.test =
+          TestFigures{number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density")};
+    }
+  }
+  for (size_t i = 0; i < run.head_densities.size(); ++i) {
+    const auto heads = static_cast<size_t>(run.recipe.model.heads);
+    run.head_names.push_back("layer " + std::to_string(i / heads) + ", head " + std::to_string(i % heads));
+    run.head_densities[i].name = run.head_names.back();
+  }
+  if (!speeds.empty()) {
+    const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
+    std::nth_element(speeds.begin(), middle, speeds.end());
+    run.examples_per_second = *middle;
+  }
+  return run;
+}
+
+}  // namespace edgewise::app

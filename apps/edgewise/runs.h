@@ -1,0 +1,42 @@
+// What run folders say, for the commands that compare, tabulate and report.
+#pragma once
+
+#include <edgewise/train/metrics.h>
+#include <edgewise/train/recipe.h>
+#include <edgewise/train/svg_plot.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace edgewise::app {
+
+struct TestFigures {
+  double accuracy = 0, loss = 0;
+  std::vector<double> density;  // layer by layer, head by head
+  double mean_density() const;
+};
+
+struct Run {
+  std::string name;  // "edgewise" of runs/demo/edgewise, "listops 1" of runs/listops/1
+  std::filesystem::path folder;
+  train::Recipe recipe;
+  train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
+  std::vector<train::Series> head_densities;  // in training, one per layer and head
+  std::vector<std::string> head_names;        // "layer 0, head 1"
+  std::optional<TestFigures> test;            // of the best checkpoint; none before the end
+  double best_validation = -1;
+  int64_t best_step = 0;
+  int64_t steps = 0;
+  double examples_per_second = 0;  // median over the logged steps
+  double peak_memory_mb = 0;
+};
+
+// Throws when the folder holds no run; `command` begins the message.
+Run read_run(const std::string& folder, const std::string& command);
+
+// A number of a record; a list counts as its mean, nothing as -1.
+double number_of(const train::MetricRecord& record, const char* name);
+
+}  // namespace edgewise::app

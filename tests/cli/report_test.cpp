@@ -1,0 +1,105 @@
+// reproduce and report: a trained run beside the paper's figures, and as one HTML file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/call.h"
+
+namespace edgewise::cli {
+namespace {
+
+using kit::ScratchFolder;
+using testing::HasSubstr;
+
+// A run folder as training leaves it, with the given test figures.
+void write_run(const ScratchFolder& scratch, const std::string& name, const std::string& recipe,
+               const std::string& accuracy, const std::string& density) {
+  std::filesystem::create_directories(scratch / name);
+  scratch.write(name + "/config.toml", recipe);
+  scratch.write(
+      name + "/metrics.jsonl",
+      R"({"kind": "train", "step": 10, "task_loss": 1.5, "density": [0.2, 0.3, 0.1, 0.4], "time_examples_per_s": 5.0, "memory_peak_mb": 7.0}
+{"kind": "eval", "step": 10, "split": "validation", "loss": 1.0, "accuracy": 0.5, "density": [0.1, 0.1, 0.1, 0.1]}
+{"kind": "test", "step": 10, "split": "test", "loss": 1.25, "accuracy": )" +
+          accuracy + R"(, "density": )" + density + "}\n");
+}
+
+std::string listops_recipe(const std::string& attention, int seed, const std::string& more = "") {
+  return "[data]\nname = \"listops\"\npath = \"none\"\n[attention]\n" + attention +
+         "\n[train]\nsteps = 5000\nbatch = 128\nseed = " + std::to_string(seed) + "\n" + more;
+}
+
+TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
+  const ScratchFolder scratch;
+  const std::string published = "kind = \"sbm\"\npreset = \"published\"",
+                    edgewise = "kind = \"sbm\"\npreset = \"edgewise\"";
+  write_run(scratch, "p0", listops_recipe(published, 0), "0.37", "[0.2, 0.2, 0.2, 0.2]");
+  write_run(scratch, "p1", listops_recipe(published, 1), "0.38", "[0.1, 0.1, 0.1, 0.1]");
+  write_run(scratch, "e0", listops_recipe(edgewise, 0, "density_weight = 0.05\n"), "0.405",
+            "[0.01, 0.01, 0.03, 0.03]");
+  write_run(scratch, "d0", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]");
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("p0"), scratch.file("p1"),
+                                     scratch.file("e0"), scratch.file("d0"), "--svg", scratch.file("plots")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("37.50 ± 0.71 (2)"));  // two seeds of published
+  EXPECT_THAT(result.out, HasSubstr("37.50 ± 0.71 (2) @ 15.00"));
+  EXPECT_THAT(result.out, HasSubstr("37.45 @ 20.09"));  // the paper's
+  EXPECT_THAT(result.out, HasSubstr("40.50 @ 2.00"));
+  EXPECT_THAT(result.out, HasSubstr("the first token alone: 36.2 %"));
+  EXPECT_THAT(result.out, HasSubstr("edgewise, 0.05"));
+  EXPECT_EQ(result.out.find("37.50*"), std::string::npos);  // the published number of examples was seen
+  const std::string plot = scratch.read("plots/listops.svg");
+  EXPECT_THAT(
+      plot, testing::AllOf(testing::StartsWith("<svg"), HasSubstr("first token"),
+                           HasSubstr("paper&#39;s SBM"), HasSubstr("ours, edgewise"), HasSubstr("<polygon")));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "plots/text.svg"));
+}
+
+TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
+  const ScratchFolder scratch;
+  std::string recipe = listops_recipe("kind = \"dense\"", 0);
+  recipe.replace(recipe.find("5000"), 4, "500");
+  write_run(scratch, "d", recipe, "0.3", "[1.0, 1.0, 1.0, 1.0]");
+  EXPECT_THAT(call(scratch, {"reproduce", "lra", scratch.file("d")}).out, HasSubstr("30.00*"));
+  write_run(scratch, "other", "", "0.3", "[1.0]");
+  const Call other = call(scratch, {"reproduce", "lra", scratch.file("other")});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("expected runs of the Long Range Arena"));
+  EXPECT_THAT(call(scratch, {"reproduce", "lra", scratch.path()}).err, HasSubstr("is not a run folder"));
+}
+
+TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(call(scratch, {"data", "pathfinder", "--generate", "--size", "40", "--out", scratch.file("data")})
+                .status,
+            0);
+  const Call trained =
+      call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/sbm-edgewise.toml", "--run",
+                     scratch.file("run"), "--quiet", "--set", "data.path=" + scratch.file("data"), "--set",
+                     "train.steps=2", "--set", "train.warmup_steps=0", "--set", "train.batch=2", "--set",
+                     "train.log_every=1", "--set", "attention.clusters=4", "--set", "train.threads=1"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const Call reported = call(scratch, {"report", scratch.file("run"), "--show", "1"});
+  ASSERT_EQ(reported.status, 0) << reported.err;
+  EXPECT_EQ(reported.out, scratch.file("run/report.html") + "\n");
+  const std::string html = scratch.read("run/report.html");
+  for (const char* part :
+       {"<!DOCTYPE html>", "Training loss", "Validation accuracy", "Density by layer and head",
+        "layer 1, head 1", "<h3>Easy</h3>", "<h3>Hard</h3>", "data:image/png;base64,iVBOR",
+        "density_weight = 0.01", "torch_version", "</html>"})
+    EXPECT_THAT(html, HasSubstr(part));
+  EXPECT_EQ(html.find("http://www.w3.org/2000/svg"), html.find("http"));  // nothing is loaded from elsewhere
+  EXPECT_EQ(html.find("https:"), std::string::npos);
+}
+
+TEST(Report, SaysWhyThereAreNoPictures) {
+  const ScratchFolder scratch;
+  write_run(scratch, "run", listops_recipe("kind = \"sbm\"", 0), "0.4", "[0.1, 0.1, 0.1, 0.1]");
+  const Call result = call(scratch, {"report", scratch.file("run"), "--out", scratch.file("r.html")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the inputs of listops are no pictures"));
+  EXPECT_THAT(scratch.read("r.html"),
+              testing::AllOf(HasSubstr("40.00 %"), HasSubstr("There is no env.json")));
+}
+
+}  // namespace
+}  // namespace edgewise::cli
