@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "kernels/cpu/levels.h"
 #include "ops/attention_impl.h"
@@ -25,13 +26,16 @@ constexpr int64_t kRowCost = 4, kTaskCost = 4096;
 // Tasks per thread: rows are of uneven degree, and a thread may be slowed down by its neighbours.
 constexpr int64_t kTasksPerThread = 8;
 
-// body(begin, end) over ranges of rows of about equal work: edges counted, not rows. Threads take the next
-// range when they are done with one; every row has one owner, so the result does not depend on who took it.
+// body(begin, end) over ranges of rows of about equal work: edges counted, not rows. Every thread begins with
+// neighbouring ranges of its own, so that it meets few heads and keeps them in its cache, and helps the
+// others when it is done. Every row has one owner, so the result does not depend on who took it.
 template <typename Body>
 void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
   const auto work_before = [&](int64_t row) { return offsets[row] + kRowCost * row; };
-  const int64_t work = work_before(rows), threads = at::get_num_threads();
-  const int64_t tasks = std::clamp<int64_t>(work / kTaskCost, 1, threads > 1 ? kTasksPerThread * threads : 1);
+  const int64_t work = work_before(rows), most_threads = at::get_num_threads();
+  const int64_t tasks =
+      std::clamp<int64_t>(work / kTaskCost, 1, most_threads > 1 ? kTasksPerThread * most_threads : 1);
+  const int64_t threads = std::min(tasks, most_threads);
   const auto first_row = [&](int64_t task) {
     const int64_t wanted = work / tasks * task + work % tasks * task / tasks;
     int64_t low = 0, high = rows;
@@ -44,11 +48,21 @@ void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
     }
     return low;
   };
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, std::min(tasks, threads), 1, [&](int64_t, int64_t) {
-    for (int64_t task = next++; task < tasks; task = next++) {
-      const int64_t begin = first_row(task), end = task + 1 == tasks ? rows : first_row(task + 1);
-      if (begin < end) body(begin, end);
+  const auto first_task = [&](int64_t thread) { return tasks * thread / threads; };
+  struct alignas(64) Next {  // a cache line each
+    std::atomic<int64_t> task;
+  };
+  std::vector<Next> next(static_cast<size_t>(threads));
+  for (int64_t thread = 0; thread < threads; ++thread)
+    next[static_cast<size_t>(thread)].task = first_task(thread);
+  at::parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
+    for (int64_t n = 0; n < threads; ++n) {
+      const int64_t owner = (thread + n) % threads, stop = first_task(owner + 1);
+      std::atomic<int64_t>& task_of = next[static_cast<size_t>(owner)].task;
+      for (int64_t task = task_of++; task < stop; task = task_of++) {
+        const int64_t begin = first_row(task), end = task + 1 == tasks ? rows : first_row(task + 1);
+        if (begin < end) body(begin, end);
+      }
     }
   });
 }

@@ -323,6 +323,27 @@ TEST_P(Levels, KeysThatNobodyChoseAreNeverRead) {
   EXPECT_EQ(before.credit, after.credit);
 }
 
+// Long lists are worked on a window at a time, in turn with the rest of a group of rows.
+TEST_P(Levels, RowsOfSeveralWindows) {
+  const std::vector<int64_t> degrees = {300, 0, 95, 96, 97, 64, 500, 1, 128, 160, 350, 350, 17, 420};
+  for (const int64_t dim : {32, 64, 40}) {
+    SCOPED_TRACE(dim);
+    const Problem<float> p(degrees, 520, dim, dim, 8);
+    const Gradients whole = run(p, CreditRule::kLeaveOneOut);
+    expect_close(whole, oracle(p, CreditRule::kLeaveOneOut), kFp32);
+    const Gradients cut = run(p, CreditRule::kLeaveOneOut, 5);
+    EXPECT_EQ(cut.output, whole.output);
+    EXPECT_EQ(cut.dq, whole.dq);
+    EXPECT_EQ(cut.dk, whole.dk);
+    EXPECT_EQ(cut.dv, whole.dv);
+    const Problem<Bf16> half(degrees, 520, dim, dim, 8);
+    expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16);
+  }
+  // Columns long enough for windows of their own.
+  const Problem<float> tall(std::vector<int64_t>(400, 7), 9, 64, 64, 9);
+  expect_close(run(tall, CreditRule::kNone), oracle(tall, CreditRule::kNone), kFp32);
+}
+
 TEST_P(Levels, TheSameBitsHoweverTheRowsAreCut) {
   Problem<float> p(degrees_around_the_vector_width(), 50, 40, 24, 9);
   p.dropout = 0.2;

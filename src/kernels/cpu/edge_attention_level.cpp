@@ -13,6 +13,7 @@
 #include "kernels/cpu/gathered_rows.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
+#include "kernels/cpu/row_windows.h"
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 namespace {
@@ -64,84 +65,76 @@ EDGEWISE_INLINE void multiply_by(Acc* values, const Acc* factors, int64_t count)
   });
 }
 
-// Rows are worked on in groups, phase by phase: the dot products of all rows, then all softmaxes, then all
-// sums. A row alone is a chain of latencies (largest score, exp, sum, division) that short rows cannot hide.
-constexpr int kGroupRows = 16;
-constexpr int64_t kGroupEdges = 1024;
-
-struct GroupRow {
-  int64_t row, begin, degree, buffer;  // `buffer`: where its scores start
-  RowPlace place;
-};
-
-// body(rows of the group, how many) over groups of the rows begin .. end.
-template <typename Body>
-EDGEWISE_INLINE void for_groups(const CsrView& edges, int64_t begin, int64_t end, const Body& body) {
-  GroupRow group[kGroupRows];
-  int count = 0;
-  int64_t used = 0;
-  for_rows(edges.heads, edges.queries, begin, end,
-           [&](int64_t row, const RowPlace& place) EDGEWISE_INLINE_LAMBDA {
-             const int64_t first = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - first;
-             group[count++] = {row, first, degree, used, place};
-             used += (degree + 15) / 16 * 16;  // whole vectors
-             if (count == kGroupRows || used >= kGroupEdges || row + 1 == end) {
-               body(group, count);
-               count = 0;
-               used = 0;
-             }
-           });
-}
-
-// Room for the buffers of a group.
-inline int64_t group_buffer(const int64_t* offsets, int64_t begin, int64_t end) {
-  return kGroupEdges + largest_degree(offsets, begin, end) + 32;
+// Rows are worked on in groups (row_windows.h), phase by phase: the dot products of all rows, then all
+// softmaxes, then all sums. A row alone is a chain of latencies (largest score, exp, sum, division) that
+// short rows cannot hide. N: vectors of a row of keys and values when both are N whole vectors, else 0.
+template <int N, typename T>
+void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  using Acc = Accumulator<T>;
+  const CsrView& edges = params.edges;
+  const int64_t padded_dim = (params.value_dim + 15) / 16 * 16;
+  const Scratch<Acc> scratch(1, group_buffer(edges.row_offsets, row_begin, row_end, group_edges(1)));
+  const Scratch<Acc> factor_scratch(
+      1, params.dropout.p > 0 ? largest_degree(edges.row_offsets, row_begin, row_end) : 0);
+  const Scratch<Acc> partials(kGroupRows, padded_dim);
+  Acc *const all_scores = scratch.buffer(0), *const factors = factor_scratch.buffer(0);
+  const bool wide_keys = params.head_dim * static_cast<int64_t>(sizeof(T)) >= kWideRow;
+  const int64_t stop = edges.row_offsets[row_end];
+  for_groups(
+      lists_of(edges), row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+        const int64_t batch = group.place.batch, head = group.place.head;
+        const T* const queries = params.query.head(batch, head);
+        const T* const keys = params.key.head(batch, head);
+        const T* const values = params.value.head(batch, head);
+        Acc shares[kGroupRows];
+        group.for_turns(wide_keys, edges.col_indices,
+                        [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
+                                     Gathered<T>{keys, params.key.row_stride, params.head_dim,
+                                                 edges.col_indices + row.begin + turn.first, turn.count,
+                                                 known_entries<T>(row.begin + turn.first, stop, edges.keys,
+                                                                  params.key.row_stride)},
+                                     static_cast<Acc>(params.scale), all_scores + row.buffer + turn.first);
+                        });
+        for (int n = 0; n < group.count; ++n) {
+          const GroupRow& row = group.rows[n];
+          Acc* const scores = all_scores + row.buffer;
+          const Acc top = largest_of(scores, row.degree);  // -inf for a row with no edge
+          const Acc total = exponentials(scores, top, row.degree, scores);
+          shares[n] = total > 0 || total != total ? 1 / total : 0;
+          params.lse[row.row] = top + std::log(total);
+          if (params.dropout.p > 0) {
+            dropout_of_row(params.dropout, group.place.head_index, group.query(n),
+                           edges.col_indices + row.begin, row.degree, factors);
+            multiply_by(scores, factors, row.degree);
+          }
+        }
+        group.for_turns(
+            true, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+              SumTarget<T> target{params.output + row.row * params.value_dim, shares[turn.number]};
+              target.partial = partials.buffer(turn.number);
+              target.first = turn.is_first, target.last = turn.is_last;
+              sum_of<N>(all_scores + row.buffer + turn.first,
+                        Gathered<T>{values, params.value.row_stride, params.value_dim,
+                                    edges.col_indices + row.begin + turn.first, turn.count,
+                                    known_entries<T>(row.begin + turn.first, stop, edges.keys,
+                                                     params.value.row_stride)},
+                        target);
+            });
+      });
 }
 
 template <typename T>
 void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t row_end) {
-  using Acc = Accumulator<T>;
-  const CsrView& edges = params.edges;
-  const Scratch<Acc> scratch(2, group_buffer(edges.row_offsets, row_begin, row_end));
-  Acc *const all_scores = scratch.buffer(0), *const factors = scratch.buffer(1);
-  const int64_t stop = edges.row_offsets[row_end];
-  for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
-    Acc shares[kGroupRows];
-    for (int n = 0; n < count; ++n) {
-      const auto& [row, begin, degree, buffer, place] = group[n];
-      const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-      const Gathered<T> keys{params.key.head(place.batch, place.head),
-                             params.key.row_stride,
-                             params.head_dim,
-                             edges.col_indices + begin,
-                             degree,
-                             known_entries<T>(begin, stop, edges.keys, params.key.row_stride)};
-      dots(query, keys, static_cast<Acc>(params.scale), all_scores + buffer);
-    }
-    for (int n = 0; n < count; ++n) {
-      Acc* const scores = all_scores + group[n].buffer;
-      const Acc top = largest_of(scores, group[n].degree);  // -inf for a row with no edge
-      const Acc total = exponentials(scores, top, group[n].degree, scores);
-      shares[n] = total > 0 || total != total ? 1 / total : 0;
-      params.lse[group[n].row] = top + std::log(total);
-    }
-    for (int n = 0; n < count; ++n) {
-      const auto& [row, begin, degree, buffer, place] = group[n];
-      Acc* const scores = all_scores + buffer;
-      const int32_t* columns = edges.col_indices + begin;
-      if (params.dropout.p > 0) {
-        dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
-        multiply_by(scores, factors, degree);
-      }
-      const Gathered<T> values{params.value.head(place.batch, place.head),
-                               params.value.row_stride,
-                               params.value_dim,
-                               columns,
-                               degree,
-                               known_entries<T>(begin, stop, edges.keys, params.value.row_stride)};
-      weighted_sum<T>(scores, values, {params.output + row * params.value_dim, shares[n]});
-    }
-  });
+  constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
+  switch (params.head_dim == params.value_dim ? params.head_dim : 0) {
+    case 2 * kWidth:
+      return forward_of_width<2>(params, row_begin, row_end);
+    case 4 * kWidth:
+      return forward_of_width<4>(params, row_begin, row_end);
+    default:
+      return forward_of_width<0>(params, row_begin, row_end);
+  }
 }
 
 // Exact effect of removing each edge, a / (1 - a) (u - ubar). Where one edge holds most of the weight that
@@ -201,140 +194,210 @@ EDGEWISE_INLINE void credit_of_row(CreditRule rule, const RowSoftmax<Acc>& softm
   }
 }
 
-template <typename T>
-void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+template <int N, typename T>
+void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const CsrView& edges = params.edges;
-  const Scratch<Acc> scratch(5, group_buffer(edges.row_offsets, row_begin, row_end));
+  const Scratch<Acc> scratch(4, group_buffer(edges.row_offsets, row_begin, row_end, group_edges(4)));
+  const Scratch<Acc> factor_scratch(
+      1, params.dropout.p > 0 ? largest_degree(edges.row_offsets, row_begin, row_end) : 0);
+  const Scratch<Acc> partials(kGroupRows, (params.head_dim + 15) / 16 * 16);
+  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
+  const bool wide = widest * static_cast<int64_t>(sizeof(T)) >= kWideRow;
   Acc *const all_scores = scratch.buffer(0), *const all_weights = scratch.buffer(1),
              *const all_u = scratch.buffer(2), *const all_logit_grads = scratch.buffer(3),
-             *const factors = scratch.buffer(4);
+             *const factors = factor_scratch.buffer(0);
   const int64_t stop = edges.row_offsets[row_end];
-  for_groups(edges, row_begin, row_end, [&](const GroupRow* group, int count) EDGEWISE_INLINE_LAMBDA {
-    const auto keys_of = [&](const GroupRow& r, int64_t known) EDGEWISE_INLINE_LAMBDA {
-      return Gathered<T>{params.key.head(r.place.batch, r.place.head),
-                         params.key.row_stride,
-                         params.head_dim,
-                         edges.col_indices + r.begin,
-                         r.degree,
-                         known};
-    };
-    for (int n = 0; n < count; ++n) {
-      const GroupRow& r = group[n];
-      const RowPlace& place = r.place;
-      const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
-      dots(query, keys_of(r, known_entries<T>(r.begin, stop, edges.keys, params.key.row_stride)),
-           static_cast<Acc>(params.scale), all_scores + r.buffer);
-      const Gathered<T> values{params.value.head(place.batch, place.head),
-                               params.value.row_stride,
-                               params.value_dim,
-                               edges.col_indices + r.begin,
-                               r.degree,
-                               known_entries<T>(r.begin, stop, edges.keys, params.value.row_stride)};
-      dots(params.grad_output + r.row * params.value_dim, values, Acc{1}, all_u + r.buffer);
-    }
-    for (int n = 0; n < count; ++n) {
-      const GroupRow& r = group[n];
-      if (r.degree == 0) continue;
-      Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
-                 *const u = all_u + r.buffer;
-      if (params.dropout.p > 0) {
-        dropout_of_row(params.dropout, r.place.head_index, r.place.query, edges.col_indices + r.begin,
-                       r.degree, factors);
-        multiply_by(u, factors, r.degree);
-      }
-      // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
-      // maximum.
-      const Acc top = largest_of(scores, r.degree);
-      const Acc total = exponentials(scores, top, r.degree, weights);
-      const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
-                           params.output + r.row * params.value_dim, params.value_dim);
-      const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
-      params.softmax[r.row] = softmax;
-      const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
-      Acc* const logit_grads = all_logit_grads + r.buffer;
-      for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-        const V weight = V::load(weights + e) * share;
-        weight.store(weights + e);
-        (weight * (V::load(u + e) - mean)).store(logit_grads + e);
+  for_groups(
+      lists_of(edges), row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+        const int64_t batch = group.place.batch, head = group.place.head;
+        const T* const queries = params.query.head(batch, head);
+        const T* const keys = params.key.head(batch, head);
+        const T* const values = params.value.head(batch, head);
+        group.for_turns(
+            wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+              dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
+                         Gathered<T>{
+                             keys, params.key.row_stride, params.head_dim,
+                             edges.col_indices + r.begin + turn.first, turn.count,
+                             known_entries<T>(r.begin + turn.first, stop, edges.keys, params.key.row_stride)},
+                         static_cast<Acc>(params.scale), all_scores + r.buffer + turn.first);
+            });
+        group.for_turns(wide, edges.col_indices,
+                        [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          dots_of<N>(params.grad_output + r.row * params.value_dim,
+                                     Gathered<T>{values, params.value.row_stride, params.value_dim,
+                                                 edges.col_indices + r.begin + turn.first, turn.count,
+                                                 known_entries<T>(r.begin + turn.first, stop, edges.keys,
+                                                                  params.value.row_stride)},
+                                     Acc{1}, all_u + r.buffer + turn.first);
+                        });
+        for (int n = 0; n < group.count; ++n) {
+          const GroupRow& r = group.rows[n];
+          if (r.degree == 0) continue;
+          Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
+                     *const u = all_u + r.buffer;
+          if (params.dropout.p > 0) {
+            dropout_of_row(params.dropout, group.place.head_index, group.query(n),
+                           edges.col_indices + r.begin, r.degree, factors);
+            multiply_by(u, factors, r.degree);
+          }
+          // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
+          // a huge maximum.
+          const Acc top = largest_of(scores, r.degree);
+          const Acc total = exponentials(scores, top, r.degree, weights);
+          const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
+                               params.output + r.row * params.value_dim, params.value_dim);
+          const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
+          params.softmax[r.row] = softmax;
+          const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
+          Acc* const logit_grads = all_logit_grads + r.buffer;
+          for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+            const V weight = V::load(weights + e) * share;
+            weight.store(weights + e);
+            (weight * (V::load(u + e) - mean)).store(logit_grads + e);
+          });
+          credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
+                        params.credit ? params.credit + r.begin : nullptr);
+        }
+        group.for_turns(true, edges.col_indices,
+                        [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          SumTarget<T> target{params.grad_query + r.row * params.head_dim,
+                                              static_cast<Acc>(params.scale)};
+                          target.partial = partials.buffer(turn.number);
+                          target.first = turn.is_first, target.last = turn.is_last;
+                          sum_of<N>(all_logit_grads + r.buffer + turn.first,
+                                    Gathered<T>{keys, params.key.row_stride, params.head_dim,
+                                                edges.col_indices + r.begin + turn.first, turn.count},
+                                    target);
+                        });
       });
-      credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
-                    params.credit ? params.credit + r.begin : nullptr);
-    }
-    for (int n = 0; n < count; ++n)
-      weighted_sum<T>(all_logit_grads + group[n].buffer, keys_of(group[n], 0),  // read a moment ago
-                      {params.grad_query + group[n].row * params.head_dim, static_cast<Acc>(params.scale)});
-  });
 }
 
-// Entries per segment of a column: their rows of q and g, read by the dot products, are still in the L1 cache
-// when they are summed.
 template <typename T>
-int64_t segment_length(int64_t row_width) {
-  constexpr int64_t kBytes = 24 * 1024;
-  const int64_t entries = kBytes / (row_width * static_cast<int64_t>(sizeof(T)) + 1) / 16 * 16;
-  return entries < 16 ? 16 : entries > 256 ? 256 : entries;
+void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
+  switch (params.head_dim == params.value_dim ? params.head_dim : 0) {
+    case 2 * kWidth:
+      return backward_rows_of_width<2>(params, row_begin, row_end);
+    case 4 * kWidth:
+      return backward_rows_of_width<4>(params, row_begin, row_end);
+    default:
+      return backward_rows_of_width<0>(params, row_begin, row_end);
+  }
+}
+
+template <int N, typename T>
+void backward_columns_of_width(const AttentionColumnsParams<T>& params, int64_t column_begin,
+                               int64_t column_end) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  const CscView& edges = params.edges;
+  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
+  const bool wide = widest * static_cast<int64_t>(sizeof(T)) >= kWideRow;
+  const Scratch<Acc> scratch(2, group_buffer(edges.column_offsets, column_begin, column_end, group_edges(2)));
+  const Scratch<Acc> column_scratch(4, largest_degree(edges.column_offsets, column_begin, column_end));
+  const Scratch<Acc> partials(kGroupRows, (widest + 15) / 16 * 16);
+  Acc *const all_weights = scratch.buffer(0), *const all_logit_grads = scratch.buffer(1),
+             *const tops = column_scratch.buffer(0), *const shares = column_scratch.buffer(1),
+             *const ubars = column_scratch.buffer(2), *const factors = column_scratch.buffer(3);
+  const int64_t stop = edges.column_offsets[column_end];
+  for_groups(
+      lists_of(edges), column_begin, column_end, group_edges(2),
+      [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+        const int64_t batch = group.place.batch, head = group.place.head;
+        const T* const keys = params.key.head(batch, head);
+        const T* const values = params.value.head(batch, head);
+        // Asked for ahead by the products; the sums find them where the products left them.
+        const auto known = [&](const GroupRow& column, const Turn& turn,
+                               int64_t stride) EDGEWISE_INLINE_LAMBDA {
+          return known_entries<T>(column.begin + turn.first, stop, edges.queries, stride);
+        };
+        const auto queries = [&](const GroupRow& column, const Turn& turn, int64_t ahead = 0)
+                                 EDGEWISE_INLINE_LAMBDA {
+                                   return Gathered<T>{params.query.head(batch, head),
+                                                      params.query.row_stride,
+                                                      params.head_dim,
+                                                      edges.row_indices + column.begin + turn.first,
+                                                      turn.count,
+                                                      ahead};
+                                 };
+        const auto grads = [&](const GroupRow& column, const Turn& turn, int64_t ahead = 0)
+                               EDGEWISE_INLINE_LAMBDA {
+                                 return Gathered<T>{params.grad_output.head(batch, head),
+                                                    params.grad_output.row_stride,
+                                                    params.value_dim,
+                                                    edges.row_indices + column.begin + turn.first,
+                                                    turn.count,
+                                                    ahead};
+                               };
+        // The same products in the same order as in the row pass: the same weights, bit for bit.
+        group.for_turns(
+            wide, edges.row_indices, [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+              dots_of<N>(keys + group.query(turn.number) * params.key.row_stride,
+                         queries(column, turn, known(column, turn, params.query.row_stride)),
+                         static_cast<Acc>(params.scale), all_weights + column.buffer + turn.first);
+            });
+        group.for_turns(wide, edges.row_indices,
+                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          dots_of<N>(values + group.query(turn.number) * params.value.row_stride,
+                                     grads(column, turn, known(column, turn, params.grad_output.row_stride)),
+                                     Acc{1}, all_logit_grads + column.buffer + turn.first);
+                        });
+        const RowSoftmax<Acc>* softmax = params.softmax + group.place.head_index * edges.queries;
+        for (int n = 0; n < group.count; ++n) {
+          const GroupRow& column = group.rows[n];
+          Acc *const weights = all_weights + column.buffer, *const logit_grads =
+                                                                all_logit_grads + column.buffer;
+          const int32_t* rows = edges.row_indices + column.begin;
+          for (int64_t e = 0; e < column.degree; ++e) {
+            const RowSoftmax<Acc>& row = softmax[rows[e]];
+            tops[e] = row.top, shares[e] = row.share, ubars[e] = row.ubar;
+          }
+          if (params.dropout.p > 0) {
+            dropout_of_column(params.dropout, group.place.head_index, rows, group.query(n), column.degree,
+                              factors);
+            multiply_by(logit_grads, factors, column.degree);
+          }
+          for_vectors<Acc>(column.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+            const V weight = exp(V::load(weights + e) - V::load(tops + e)) * V::load(shares + e);
+            weight.store(weights + e);
+            (weight * (V::load(logit_grads + e) - V::load(ubars + e))).store(logit_grads + e);
+          });
+          if (params.dropout.p > 0) multiply_by(weights, factors, column.degree);
+        }
+        const auto target = [&](T* out, Acc factor, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+          SumTarget<T> result{out, factor};
+          result.partial = partials.buffer(turn.number);
+          result.first = turn.is_first, result.last = turn.is_last;
+          return result;
+        };
+        group.for_turns(true, edges.row_indices,
+                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          sum_of<N>(all_logit_grads + column.buffer + turn.first, queries(column, turn),
+                                    target(params.grad_key + column.row * params.head_dim,
+                                           static_cast<Acc>(params.scale), turn));
+                        });
+        group.for_turns(true, edges.row_indices,
+                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+                          sum_of<N>(all_weights + column.buffer + turn.first, grads(column, turn),
+                                    target(params.grad_value + column.row * params.value_dim, Acc{1}, turn));
+                        });
+      });
 }
 
 template <typename T>
 void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_begin, int64_t column_end) {
-  using Acc = Accumulator<T>;
-  using V = Vec<Acc>;
-  const CscView& edges = params.edges;
-  const int64_t segment = segment_length<T>(params.head_dim + params.value_dim);
-  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
-  const Scratch<Acc> scratch(8, segment > widest ? segment : widest);
-  Acc *const weights = scratch.buffer(0), *const logit_grads = scratch.buffer(1),
-             *const tops = scratch.buffer(2), *const shares = scratch.buffer(3),
-             *const ubars = scratch.buffer(4), *const factors = scratch.buffer(5),
-             *const key_partial = scratch.buffer(6), *const value_partial = scratch.buffer(7);
-  for_rows(edges.heads, edges.keys, column_begin, column_end, [&](int64_t column, const RowPlace& place) {
-    const int64_t end = edges.column_offsets[column + 1], key_index = place.query;
-    const T* key = params.key.head(place.batch, place.head) + key_index * params.key.row_stride;
-    const T* value = params.value.head(place.batch, place.head) + key_index * params.value.row_stride;
-    const RowSoftmax<Acc>* softmax = params.softmax + place.head_index * edges.queries;
-    Gathered<T> queries{params.query.head(place.batch, place.head), params.query.row_stride, params.head_dim,
-                        nullptr, 0};
-    Gathered<T> grads{params.grad_output.head(place.batch, place.head), params.grad_output.row_stride,
-                      params.value_dim, nullptr, 0};
-    SumTarget<T> key_target{params.grad_key + column * params.head_dim, static_cast<Acc>(params.scale)};
-    SumTarget<T> value_target{params.grad_value + column * params.value_dim};
-    key_target.partial = key_partial;
-    value_target.partial = value_partial;
-    int64_t begin = edges.column_offsets[column];
-    const int64_t stop = edges.column_offsets[column_end];
-    do {  // once also for a column with no edge: its gradients are 0
-      const int64_t count = end - begin < segment ? end - begin : segment;
-      queries.indices = grads.indices = edges.row_indices + begin;
-      queries.count = grads.count = count;
-      queries.known = known_entries<T>(begin, stop, edges.queries, params.query.row_stride);
-      grads.known = known_entries<T>(begin, stop, edges.queries, params.grad_output.row_stride);
-      for (int64_t e = 0; e < count; ++e) {
-        const RowSoftmax<Acc>& row = softmax[queries.indices[e]];
-        tops[e] = row.top, shares[e] = row.share, ubars[e] = row.ubar;
-      }
-      // The same products in the same order as in the row pass: the same weights, bit for bit.
-      dots(key, queries, static_cast<Acc>(params.scale), weights);
-      dots(value, grads, Acc{1}, logit_grads);
-      if (params.dropout.p > 0) {
-        dropout_of_column(params.dropout, place.head_index, queries.indices, key_index, count, factors);
-        multiply_by(logit_grads, factors, count);
-      }
-      for_vectors<Acc>(count, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-        const V weight = exp(V::load(weights + e) - V::load(tops + e)) * V::load(shares + e);
-        weight.store(weights + e);
-        (weight * (V::load(logit_grads + e) - V::load(ubars + e))).store(logit_grads + e);
-      });
-      if (params.dropout.p > 0) multiply_by(weights, factors, count);
-      begin += count;
-      key_target.last = value_target.last = begin == end;
-      queries.known = grads.known = 0;  // read a moment ago
-      weighted_sum<T>(logit_grads, queries, key_target);
-      weighted_sum<T>(weights, grads, value_target);
-      key_target.first = value_target.first = false;
-    } while (begin < end);
-  });
+  constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
+  switch (params.head_dim == params.value_dim ? params.head_dim : 0) {
+    case 2 * kWidth:
+      return backward_columns_of_width<2>(params, column_begin, column_end);
+    case 4 * kWidth:
+      return backward_columns_of_width<4>(params, column_begin, column_end);
+    default:
+      return backward_columns_of_width<0>(params, column_begin, column_end);
+  }
 }
 
 template <typename T>

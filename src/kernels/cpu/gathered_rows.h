@@ -100,8 +100,23 @@ requires(N % 2 == 0 && N > 0) struct Left<Bf16, N> {
 };
 #endif
 
+// The last dot products, fewer than W. Not inlined: it is longer than the loop that it ends.
 template <int N, typename T>
-void dots_of_width(const T* left_row, const Gathered<T>& rows, Accumulator<T> factor, Accumulator<T>* out) {
+[[gnu::noinline]] void last_dots(const Left<T, N>& left, const Gathered<T>& rows, int64_t first,
+                                 Accumulator<T> factor, Accumulator<T>* out) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  const int rest = static_cast<int>(rows.count - first);
+  int32_t indices[V::kWidth];
+  for (int i = 0; i < rest; ++i) indices[i] = rows.indices[first + i];
+  for (int i = rest; i % 4 != 0; ++i) indices[i] = indices[rest - 1];  // whole fours
+  const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[i])); };
+  (V::broadcast(factor) * transpose_reduce<Acc>(products, rest)).store(out + first);
+}
+
+template <int N, typename T>
+EDGEWISE_INLINE void dots_of_width(const T* left_row, const Gathered<T>& rows, Accumulator<T> factor,
+                                   Accumulator<T>* out) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const Left<T, N> left(left_row, rows.width);
@@ -113,19 +128,15 @@ void dots_of_width(const T* left_row, const Gathered<T>& rows, Accumulator<T> fa
     const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[i])); };
     (scale * transpose_reduce<Acc>(products, V::kWidth)).store(out + e);
   }
-  if (e < rows.count) {
-    rows.prefetch(e, rows.count - e);
-    const int rest = static_cast<int>(rows.count - e);
-    int32_t indices[V::kWidth];  // the last index again where there is none
-    for (int i = 0; i < V::kWidth; ++i) indices[i] = rows.indices[e + (i < rest ? i : rest - 1)];
-    const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[i])); };
-    (scale * transpose_reduce<Acc>(products, rest)).store(out + e);
-  }
+  if (e >= rows.count) return;
+  rows.prefetch(e, rows.count - e);
+  last_dots(left, rows, e, factor, out);
 }
 
 // out[e] = factor * left . row e. Writes whole vectors: `out` has room for count rounded up to W.
 template <typename T>
-void dots(const T* left, const Gathered<T>& rows, Accumulator<T> factor, Accumulator<T>* out) {
+[[gnu::noinline]] void dots(const T* left, const Gathered<T>& rows, Accumulator<T> factor,
+                            Accumulator<T>* out) {
   constexpr int kWidth = Vec<Accumulator<T>>::kWidth;
   switch (rows.width) {
     case 1 * kWidth:
@@ -139,6 +150,16 @@ void dots(const T* left, const Gathered<T>& rows, Accumulator<T> factor, Accumul
     default:
       return dots_of_width<0>(left, rows, factor, out);
   }
+}
+
+// The same for a width that is known to be N vectors; N = 0: any.
+template <int N, typename T>
+EDGEWISE_INLINE void dots_of(const T* left, const Gathered<T>& rows, Accumulator<T> factor,
+                             Accumulator<T>* out) {
+  if constexpr (N == 0)
+    dots(left, rows, factor, out);
+  else
+    dots_of_width<N>(left, rows, factor, out);
 }
 
 // What becomes of a weighted sum: out = factor * (sum + what was summed before). A sum may come in segments;
@@ -220,7 +241,8 @@ EDGEWISE_INLINE void weighted_sum_rest(const Accumulator<T>* coefficients, const
 
 // The sum over e of coefficients[e] * row e.
 template <typename T>
-void weighted_sum(const Accumulator<T>* coefficients, const Gathered<T>& rows, const SumTarget<T>& target) {
+[[gnu::noinline]] void weighted_sum(const Accumulator<T>* coefficients, const Gathered<T>& rows,
+                                    const SumTarget<T>& target) {
   constexpr int kWidth = Vec<Accumulator<T>>::kWidth;
   int64_t d = 0;
   for (; rows.width - d >= 8 * kWidth; d += 8 * kWidth) weighted_sum_block<8>(coefficients, rows, d, target);
@@ -228,6 +250,16 @@ void weighted_sum(const Accumulator<T>* coefficients, const Gathered<T>& rows, c
   if (rows.width - d >= 2 * kWidth) weighted_sum_block<2>(coefficients, rows, d, target), d += 2 * kWidth;
   if (rows.width - d >= kWidth) weighted_sum_block<1>(coefficients, rows, d, target), d += kWidth;
   if (rows.width > d) weighted_sum_rest(coefficients, rows, d, target);
+}
+
+// The same for a width that is known to be N vectors; N = 0: any.
+template <int N, typename T>
+EDGEWISE_INLINE void sum_of(const Accumulator<T>* coefficients, const Gathered<T>& rows,
+                            const SumTarget<T>& target) {
+  if constexpr (N == 0)
+    weighted_sum(coefficients, rows, target);
+  else
+    weighted_sum_block<N>(coefficients, rows, 0, target);
 }
 
 }  // namespace edgewise::kernels::cpu::EDGEWISE_LEVEL
