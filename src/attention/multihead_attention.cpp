@@ -6,6 +6,7 @@
 #include <torch/nn/functional.h>
 #include <torch/nn/init.h>
 
+#include <edgewise/ops/edge_effect.h>
 #include <edgewise/ops/functional.h>
 
 #include "attention/masking.h"
@@ -93,7 +94,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
                                    projected[0], torch::nn::functional::NormalizeFuncOptions().dim(-1))
                              : projected[1];
   const Heads heads{projected[0], key.to(projected[0].scalar_type()), projected.back()};
-  AttentionOutput result = options.source   ? attend_edges(heads, key_mask, random, keep_edges)
+  AttentionOutput result = options.source   ? attend_edges(heads, key_mask, random, keep_edges, x)
                            : options.method ? attend_method(heads, key_mask, random)
                                             : attend_dense(heads, key_mask);
   result.output =
@@ -133,9 +134,11 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
                                                          const std::optional<at::Tensor>& key_mask,
-                                                         const RandomStream& random, bool keep_edges) {
-  const EdgeChoice choice =
-      options.source->choose({heads.query, heads.key, key_mask, options.is_causal, random});
+                                                         const RandomStream& random, bool keep_edges,
+                                                         const at::Tensor& x) {
+  EdgeRequest request{heads.query, heads.key, key_mask, options.is_causal, random};
+  request.tokens = x;
+  const EdgeChoice choice = options.source->choose(request);
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;
   attention.random = random;
@@ -146,6 +149,9 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
                                               *choice.credit, attention);
     result.output = learned.output;
     result.penalty = choice.density_penalty.defined() ? choice.density_penalty : learned.sampled_density;
+  } else if (choice.policy && choice.policy->effect) {
+    result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
+                                               *choice.policy->effect, attention);
   } else {
     result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges, attention);
     result.penalty = choice.density_penalty;
@@ -160,6 +166,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   }
   result.edge_count = choice.edges.edges_per_head().sum();
   if (keep_edges) result.edges = choice.edges;
+  if (choice.policy && choice.policy->log_prob.defined()) result.policy = choice.policy;
   return result;
 }
 

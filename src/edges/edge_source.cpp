@@ -7,7 +7,8 @@ EdgeShape EdgeRequest::shape() const {
 }
 
 std::optional<at::Tensor> EdgeRequest::query_mask() const {
-  return query.size(2) == key.size(2) ? key_mask : std::nullopt;
+  if (!key_mask || key.size(2) != query_offset + query.size(2)) return std::nullopt;
+  return query_offset == 0 ? key_mask : key_mask->narrow(1, query_offset, query.size(2));
 }
 
 }  // namespace edgewise

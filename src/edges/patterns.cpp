@@ -1,31 +1,22 @@
-// Full, window and given edges, and unions.
+// Full, window, random and given edges, and unions.
 #include <edgewise/edges/patterns.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cumsum.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_put.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
 #include <ostream>
 
+#include "edges/range_edges.h"
+#include "edges/sac_inputs.h"
+#include "ops/reference.h"
+#include "ops/streams.h"
+
 namespace edgewise {
-namespace {
-
-// What the request forbids goes: padding keys, padding queries, the future.
-EdgeSet restricted(EdgeSet edges, const EdgeRequest& request) {
-  if (request.key_mask) edges = edges.restricted_to_keys(*request.key_mask);
-  if (const auto query_mask = request.query_mask()) edges = edges.restricted_to_queries(*query_mask);
-  return request.is_causal ? edges.causal() : edges;
-}
-
-EdgeChoice plain_choice(EdgeSet edges) {
-  EdgeChoice choice;
-  choice.edges = std::move(edges);
-  return choice;
-}
-
-}  // namespace
 
 EdgeChoice FullEdges::choose(const EdgeRequest& request) {
   return plain_choice(restricted(EdgeSet::full(request.shape(), request.query.device()), request));
@@ -39,22 +30,33 @@ WindowEdges::WindowEdges(int64_t width) : width_(width) {
 EdgeChoice WindowEdges::choose(const EdgeRequest& request) {
   const EdgeShape shape = request.shape();
   const auto options = at::TensorOptions().dtype(at::kLong).device(request.query.device());
-  const at::Tensor queries = at::arange(shape.queries, options);
-  const at::Tensor first = (queries - width_).clamp(0, shape.keys);     // [L]
-  const at::Tensor last = (queries + width_ + 1).clamp(0, shape.keys);  // [L], one past
-  const at::Tensor degrees = (last - first).clamp_min(0).repeat({shape.batch * shape.heads});
-  at::Tensor offsets = at::zeros({shape.rows() + 1}, options);
-  offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees, 0));
-  // Within a row, columns count up from `first`.
-  const at::Tensor rows = at::arange(shape.rows(), options).repeat_interleave(degrees);
-  const at::Tensor position = at::arange(rows.size(0), options) - offsets.index_select(0, rows);
-  const at::Tensor columns =
-      first.index_select(0, rows.remainder(std::max<int64_t>(shape.queries, 1))) + position;
-  return plain_choice(restricted(EdgeSet::from_trusted_csr(shape, offsets, columns.to(at::kInt)), request));
+  const at::Tensor queries = at::arange(shape.queries, options) + request.query_offset;
+  const EdgeSet edges =
+      range_edges(shape, (queries - width_).unsqueeze(0), (queries + width_ + 1).unsqueeze(0));
+  return plain_choice(restricted(edges, request));
 }
 
 void WindowEdges::pretty_print(std::ostream& stream) const {
   stream << "edgewise::WindowEdges(width=" << width_ << ")";
+}
+
+RandomEdges::RandomEdges(int64_t alpha) : alpha_(alpha) {
+  TORCH_CHECK_VALUE(alpha >= 1, "RandomEdges: expected alpha of at least 1 edge per query; got ", alpha);
+}
+
+EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
+  const EdgeShape shape = request.shape();
+  const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
+  // The alpha largest of one number per pair; pairs that are not allowed come last and are dropped.
+  const at::Tensor allowed = sac::allowed_pairs(SacEdgesOptions(shape.heads, 1), request, shape.heads);
+  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device())
+                                 .masked_fill(allowed.logical_not(), -1);
+  const at::Tensor chosen = std::get<1>(numbers.topk(std::min(alpha_, shape.keys), -1));
+  return plain_choice(EdgeSet::from_mask(at::zeros_like(allowed).scatter(-1, chosen, true) & allowed));
+}
+
+void RandomEdges::pretty_print(std::ostream& stream) const {
+  stream << "edgewise::RandomEdges(alpha=" << alpha_ << ")";
 }
 
 GivenEdges::GivenEdges(EdgeSet edges) : edges_(std::move(edges)) {}
@@ -75,7 +77,7 @@ EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
   std::optional<EdgeSet> fixed;
   for (const EdgeSourcePtr& source : sources_) {
     EdgeChoice choice = source->choose(request);
-    if (choice.credit) {
+    if (choice.credit || choice.policy) {
       TORCH_CHECK_VALUE(!learned, "UnionEdges: expected at most one source that learns; got two");
       learned = std::move(choice);
     } else {
@@ -89,6 +91,19 @@ EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
 EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
   EdgeChoice result = learned;
   result.edges = learned.edges.united_with(fixed);
+  if (result.policy && result.policy->effect) {
+    // Edges that are there anyway owe nothing to the action that chose them: they count as there before it.
+    EdgeEffect& effect = *result.policy->effect;
+    const at::Tensor places = result.edges.contained_in(learned.edges).nonzero().squeeze(1);
+    const at::Tensor in_fixed = result.edges.contained_in(fixed);
+    const auto spread = [&](const at::Tensor& values, double rest) {
+      return at::full({result.edges.edge_count()}, rest, values.options())
+          .index_put({places}, values)
+          .masked_fill(in_fixed, rest);
+    };
+    effect.values = spread(effect.values, 0);
+    effect.order = spread(effect.order, -1);
+  }
   if (!result.credit) return result;
   EdgeCredit& credit = *result.credit;
   at::Tensor decided = result.edges.contained_in(fixed).logical_not();

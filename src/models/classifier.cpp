@@ -55,6 +55,7 @@ std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_
     output.edge_count =
         output.edge_count.defined() ? output.edge_count + encoded.edge_count : encoded.edge_count;
     for (EdgeSet& edges : encoded.edges) output.edges.push_back(std::move(edges));
+    for (EdgePolicy& policy : encoded.policies) output.policies.push_back(std::move(policy));
     result.push_back({std::move(encoded), tower.mask});
   }
   output.densities = at::stack(densities).mean(0);

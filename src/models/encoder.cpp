@@ -123,6 +123,7 @@ EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
     densities.push_back(layer.density);
     if (layer.penalty.defined()) penalties.push_back(layer.penalty.mean());
     result.edge_count = result.edge_count.defined() ? result.edge_count + layer.edge_count : layer.edge_count;
+    if (layer.policy) result.policies.push_back(*std::move(layer.policy));
     if (layer.edges) result.edges.push_back(*std::move(layer.edges));
   }
   x = normed(norm, x);

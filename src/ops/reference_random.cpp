@@ -9,6 +9,7 @@
 #include "kernels/pair_numbers.h"
 #include "kernels/philox.h"
 #include "ops/reference.h"
+#include "ops/walk_random.h"
 
 namespace edgewise::ops::reference {
 namespace {
@@ -89,6 +90,16 @@ at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges) {
   return at::stack({words[0], words[1], words[2], words[3]}, 1)
       .gather(1, columns.remainder(4).unsqueeze(1))
       .squeeze(1);
+}
+
+at::Tensor walk_uniforms(const at::Tensor& head_keys, int64_t rows, int64_t steps, uint32_t lane,
+                         at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const auto words =
+      philox_words(head_keys.to(device).view({-1, 1, 1}), at::arange(rows, options).view({1, -1, 1}),
+                   at::arange(steps, options).view({1, 1, -1}), lane, 10);
+  const at::Tensor bits = words[0].bitwise_left_shift(20) + words[1].bitwise_right_shift(12);
+  return (bits.to(at::kDouble) + 0.5) * 0x1.0p-52;
 }
 
 }  // namespace edgewise::ops::reference

@@ -42,6 +42,7 @@ struct AttentionOutput {
   at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device;
                                  // 0 for a method
   std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
+  std::optional<EdgePolicy> policy = {};  // of a source that learns by reward, in training
 };
 
 class MultiheadEdgeAttentionImpl : public torch::nn::Module {
@@ -65,7 +66,7 @@ class MultiheadEdgeAttentionImpl : public torch::nn::Module {
   struct Heads;  // q, k, v: [B, H, N, D]
   AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
   AttentionOutput attend_edges(const Heads& heads, const std::optional<at::Tensor>& key_mask,
-                               const RandomStream& random, bool keep_edges);
+                               const RandomStream& random, bool keep_edges, const at::Tensor& x);
   AttentionOutput attend_method(const Heads& heads, const std::optional<at::Tensor>& key_mask,
                                 const RandomStream& random) const;
 };

@@ -1,7 +1,8 @@
-// EdgeSource: decides which edges a layer computes. Patterns (full, window, given), learners (SbmEdges), and
-// unions.
+// EdgeSource: decides which edges a layer computes. Patterns (full, window, given), learners (SbmEdges,
+// SacEdges), and unions.
 #pragma once
 
+#include <edgewise/edges/edge_policy.h>
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/edge_credit.h>
 #include <edgewise/ops/random_stream.h>
@@ -13,16 +14,31 @@
 
 namespace edgewise {
 
+// What is known about pairs beforehand: the edges of an input graph, or the relations of a dependency tree.
+struct EdgeRelations {
+  EdgeSet edges;   // [B, H = 1, L, S]
+  at::Tensor ids;  // [E] int64, 1 or more; a pair without an edge has relation 0
+};
+
 struct EdgeRequest {
   at::Tensor query;  // [B, H, L, D]
   at::Tensor key;    // [B, H, S, D]
   std::optional<at::Tensor>
-      key_mask;  // [B, S] bool, true = valid token. With L == S it also marks valid queries.
+      key_mask;  // [B, S] bool, true = valid token. Where the queries are keys too it marks valid queries.
   bool is_causal = false;
   RandomStream random;
+  // What query and key were projected from, for sources that look at tokens rather than at heads. Undefined
+  // tokens: the heads side by side; undefined key_tokens: the tokens.
+  at::Tensor tokens = {};      // [B, L, embed_dim]
+  at::Tensor key_tokens = {};  // [B, S, embed_dim]
+  // Query i stands at key query_offset + i: the keys before it are a memory of earlier tokens. Under
+  // is_causal it uses keys j <= query_offset + i.
+  int64_t query_offset = 0;
+  std::optional<EdgeRelations> relations = {};
 
   EdgeShape shape() const;
-  // The mask of valid queries: key_mask when L == S (self-attention), else none.
+  // The mask of valid queries: their part of key_mask when they are the last keys (self-attention, with or
+  // without memory), else none.
   std::optional<at::Tensor> query_mask() const;
 };
 
@@ -33,6 +49,7 @@ struct EdgeChoice {
       density_penalty;  // [H] differentiable expected density of the learner; undefined = use the sampled one
   at::Tensor density;   // [H] measured density where the source counts it its own way; undefined = edges
                         // over valid pairs
+  std::optional<EdgePolicy> policy = {};  // present when a source that acts (SacEdges) is in training
 };
 
 class EdgeSource : public torch::nn::Module {

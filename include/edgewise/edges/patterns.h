@@ -17,11 +17,24 @@ class FullEdges : public EdgeSource {
 class WindowEdges : public EdgeSource {
  public:
   explicit WindowEdges(int64_t width);
+  int64_t width() const { return width_; }
   EdgeChoice choose(const EdgeRequest& request) override;
   void pretty_print(std::ostream& stream) const override;
 
  private:
   int64_t width_;
+};
+
+// `alpha` keys per query, drawn uniformly among the allowed ones, anew at every step and for every head.
+// Looks at every pair: a yardstick, not a way to save time.
+class RandomEdges : public EdgeSource {
+ public:
+  explicit RandomEdges(int64_t alpha);
+  EdgeChoice choose(const EdgeRequest& request) override;
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  int64_t alpha_;
 };
 
 // Edges given by the caller, e.g. of an input graph; must have the shape of every request.

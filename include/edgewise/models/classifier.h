@@ -32,7 +32,8 @@ struct ModelOutput {
   at::Tensor penalty;                       // scalar, mean of tower_penalties; undefined when nothing learns
   std::vector<at::Tensor> tower_penalties;  // one scalar per tower, or empty
   at::Tensor edge_count;
-  std::vector<EdgeSet> edges;  // per tower and layer, when asked for
+  std::vector<EdgeSet> edges;        // per tower and layer, when asked for
+  std::vector<EdgePolicy> policies;  // per tower and layer whose source learns by reward, in training
 };
 
 struct ClassifierOptions {

@@ -66,7 +66,8 @@ struct EncoderOutput {
   at::Tensor densities;   // [layers, H] double, detached
   at::Tensor penalty;     // scalar, mean over the learning layers and their heads; undefined when none learns
   at::Tensor edge_count;  // over all layers: int64, a number on the device
-  std::vector<EdgeSet> edges;  // one per layer with a source, when asked for
+  std::vector<EdgeSet> edges;        // one per layer with a source, when asked for
+  std::vector<EdgePolicy> policies;  // one per layer whose source learns by reward, in training
 };
 
 class EncoderLayerImpl : public torch::nn::Module {

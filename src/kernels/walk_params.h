@@ -1,0 +1,111 @@
+// Parameters of the fused walks of SacEdges: raw pointers with their shapes. B items, G groups of heads that
+// share their edges, L queries, S keys, P the predictor's width, T predictions a query.
+#pragma once
+
+#include <cstdint>
+
+namespace edgewise::kernels {
+
+enum class WalkChoice : int32_t { kSample, kGreedy };
+
+// A rooted walk with the scorer `dot`. Query i chooses among keys first[i] .. last[i] - 1 that key_mask
+// allows, without excluded[i] and (unless duplicates) without those it has chosen. A query with no more
+// candidates than limits[i] takes them all, with log-probability 0.
+template <typename T>
+struct RootedWalkParams {
+  int64_t batch = 0, groups = 0, queries = 0, keys = 0;
+  int64_t width = 0;               // P
+  int64_t steps = 0;               // T
+  const T* query_nodes = nullptr;  // [B, G, L, P]
+  const T* key_nodes = nullptr;    // [B, G, S, P]
+  const T* weight_ih = nullptr;    // [G, P, 4P]: input, forget, cell, output gates
+  const T* weight_hh = nullptr;    // [G, P, 4P]
+  const T* bias = nullptr;         // [G, 4P]
+  const T* distance =
+      nullptr;  // [G, L + S - 1]: added to the score of j - i, at j - i + L - 1; null = nothing
+  const int64_t* first = nullptr;     // [L]
+  const int64_t* last = nullptr;      // [L]
+  const int64_t* excluded = nullptr;  // [L], -1 = none
+  const bool* key_mask = nullptr;     // [B, S]; null = all
+  const int64_t* limits = nullptr;    // [B, L], at most T
+  bool duplicates = false;
+  WalkChoice choice = WalkChoice::kSample;
+  const int64_t* stream_keys = nullptr;  // [B * G], the bits of the uint64 keys; kSample
+  // Out, [B, G, L, T].
+  int64_t* destination = nullptr;
+  bool* taken = nullptr;   // an edge was made
+  bool* chosen = nullptr;  // ... by choice: it has a log-probability
+  T* log_prob = nullptr;
+  T* entropy = nullptr;
+  T* normaliser = nullptr;  // log-sum-exp of the scores, for the backward pass
+};
+
+// The gradients of log_prob and entropy; scores are computed again, the softmax from the normalisers. Chunks
+// of rows sum up apart, so that the result does not depend on the number of threads.
+template <typename T>
+struct RootedWalkGradParams {
+  RootedWalkParams<T> walk;
+  int64_t chunks = 1;                // C, chunks of the rows of a group
+  const T* grad_log_prob = nullptr;  // [B, G, L, T]
+  const T* grad_entropy = nullptr;   // [B, G, L, T]
+  T* grad_query_nodes = nullptr;     // [B, G, L, P]
+  T* grad_key_nodes = nullptr;       // [B, G, C, P, S'], S' = padded_keys(S): transposed
+  T* grad_weight_ih = nullptr;       // [B, G, C, P, 4P]
+  T* grad_weight_hh = nullptr;       // [B, G, C, P, 4P]
+  T* grad_bias = nullptr;            // [B, G, C, 4P]
+  T* grad_distance = nullptr;        // [B, G, C, L + S - 1], null when distance is
+};
+
+// A walk of pairs with the scorer `dot`: source, destination, source, ... in one chain per item and group.
+// Sources are queries with a candidate left; destinations as above. An item with no more candidates than
+// limits takes them all.
+template <typename T>
+struct PairsWalkParams {
+  int64_t batch = 0, groups = 0, queries = 0, keys = 0;
+  int64_t width = 0;                  // P
+  int64_t steps = 0;                  // T, edges
+  const T* query_nodes = nullptr;     // [B, G, L, P]
+  const T* key_nodes = nullptr;       // [B, G, S, P]
+  const T* weight_ih = nullptr;       // [G, P, 4P]
+  const T* weight_hh = nullptr;       // [G, P, 4P]
+  const T* bias = nullptr;            // [G, 4P]
+  const T* start = nullptr;           // [G, P], the first input
+  const T* distance = nullptr;        // [G, L + S - 1], null = nothing
+  const int64_t* first = nullptr;     // [L]
+  const int64_t* last = nullptr;      // [L]
+  const int64_t* excluded = nullptr;  // [L]
+  const bool* key_mask = nullptr;     // [B, S]
+  const bool* query_mask = nullptr;   // [B, L]
+  const int64_t* limits = nullptr;    // [B]
+  bool duplicates = false;
+  WalkChoice choice = WalkChoice::kSample;
+  const int64_t* stream_keys = nullptr;  // [B * G]
+  int64_t* source = nullptr;             // [B, G, T]
+  int64_t* destination = nullptr;        // [B, G, T]
+  bool* taken = nullptr;                 // [B, G, T]
+  bool* chosen = nullptr;                // [B, G, T]
+  T* log_prob = nullptr;                 // [B, G, T], both predictions together
+  T* entropy = nullptr;                  // [B, G, T]
+  T* normaliser = nullptr;               // [B, G, T, 2]
+  T* entropies = nullptr;                // [B, G, T, 2]
+};
+template <typename T>
+struct PairsWalkGradParams {
+  PairsWalkParams<T> walk;
+  const T* grad_log_prob = nullptr;  // [B, G, T]
+  const T* grad_entropy = nullptr;   // [B, G, T]
+  T* grad_query_nodes = nullptr;     // [B, G, P, L'], transposed
+  T* grad_key_nodes = nullptr;       // [B, G, P, S'], transposed
+  T* grad_weight_ih = nullptr;       // [B, G, P, 4P]
+  T* grad_weight_hh = nullptr;       // [B, G, P, 4P]
+  T* grad_bias = nullptr;            // [B, G, 4P]
+  T* grad_start = nullptr;           // [B, G, P]
+  T* grad_distance = nullptr;        // [B, G, L + S - 1]
+};
+
+inline constexpr int64_t kWalkPadding = 64;
+inline int64_t padded_keys(int64_t keys) {
+  return (keys + kWalkPadding - 1) / kWalkPadding * kWalkPadding;
+}
+
+}  // namespace edgewise::kernels

@@ -1,0 +1,80 @@
+// The effects that attention's backward pass reports, against attention computed again without the edges.
+#include <edgewise/ops/edge_effect.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "kit/plain_attention.h"
+#include "kit/random_inputs.h"
+
+namespace edgewise {
+namespace {
+
+struct Setting {
+  EdgeShape shape{2, 2, 6, 7};
+  at::Tensor q = kit::randn({2, 2, 6, 4}, 1, at::kDouble), k = kit::randn({2, 2, 7, 4}, 2, at::kDouble),
+             v = kit::randn({2, 2, 7, 3}, 3, at::kDouble), g = kit::randn({2, 2, 6, 3}, 4, at::kDouble);
+  at::Tensor mask = kit::random_mask(shape, 0.4, 5);
+  EdgeSet edges = EdgeSet::from_mask(mask);
+  // A place for every edge: the column order turned round within each row.
+  at::Tensor order = at::arange(edges.edge_count()).neg() +
+                     edges.row_offsets().slice(0, 1).index_select(0, edges.edge_rows()) - 1;
+
+  at::Tensor effects(EffectRule rule) const {
+    EdgeEffect effect;
+    effect.values = at::zeros({edges.edge_count()}, at::kDouble).requires_grad_();
+    effect.rule = rule;
+    effect.order = order;
+    const at::Tensor output = functional::edge_attention(q, k, v, edges, effect);
+    EXPECT_TRUE(at::allclose(output, functional::edge_attention(q, k, v, edges), 1e-12, 1e-12));
+    (output * g).sum().backward();
+    return effect.values.grad();
+  }
+  double loss(const at::Tensor& kept) const {
+    return (kit::plain_attention(q, k, v, kept, 0.5) * g).sum().item<double>();
+  }
+};
+
+TEST(EdgeEffect, LogitIsTheGradientOfTheEdgesLogit) {
+  const Setting s;
+  const at::Tensor bias = at::zeros({2, 2, 6, 7}, at::kDouble).requires_grad_();
+  const at::Tensor scores = at::matmul(s.q, s.k.transpose(2, 3)) * 0.5 + bias;
+  const at::Tensor weights = scores.masked_fill(~s.mask, -INFINITY).softmax(-1).nan_to_num(0);
+  (at::matmul(weights, s.v) * s.g).sum().backward();
+  EXPECT_TRUE(at::allclose(s.effects(EffectRule::kLogit), bias.grad().masked_select(s.mask), 1e-10, 1e-12));
+}
+
+TEST(EdgeEffect, LeaveOneOutAndSuffixAreDifferencesOfLosses) {
+  const Setting s;
+  const at::Tensor one = s.effects(EffectRule::kLeaveOneOut), suffix = s.effects(EffectRule::kSuffix);
+  const at::Tensor places = s.mask.nonzero(), rows = s.edges.edge_rows();
+  const double with = s.loss(s.mask);
+  for (int64_t e = 0; e < s.edges.edge_count(); ++e) {
+    at::Tensor kept = s.mask.clone();
+    const auto place = [&](int64_t edge) {
+      return kept[places[edge][0].item<int64_t>()][places[edge][1].item<int64_t>()]
+                 [places[edge][2].item<int64_t>()][places[edge][3].item<int64_t>()];
+    };
+    place(e).fill_(false);
+    EXPECT_NEAR(one[e].item<double>(), with - s.loss(kept), 1e-10);
+    for (int64_t other = 0; other < s.edges.edge_count(); ++other) {
+      if (rows[other].item<int64_t>() == rows[e].item<int64_t>() &&
+          s.order[other].item<int64_t>() >= s.order[e].item<int64_t>())
+        place(other).fill_(false);
+    }
+    EXPECT_NEAR(suffix[e].item<double>(), with - s.loss(kept), 1e-10);
+  }
+}
+
+TEST(EdgeEffect, RefusesWhatDoesNotFit) {
+  const Setting s;
+  EdgeEffect effect;
+  effect.values = at::zeros({3}, at::kDouble);
+  EXPECT_THROW(functional::edge_attention(s.q, s.k, s.v, s.edges, effect), c10::ValueError);
+  effect.values = at::zeros({s.edges.edge_count()}, at::kDouble);
+  effect.rule = EffectRule::kSuffix;
+  EXPECT_THROW(functional::edge_attention(s.q, s.k, s.v, s.edges, effect), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace edgewise
