@@ -62,6 +62,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_bench_attention(*bench, action);
   add_bench_cuda(*bench, action);
   add_bench_sample(*bench, action);
+  add_bench_step(*bench, action);
+  add_bench_train(*bench, action);
   add_bench_scaling(*bench, action);
 }
 

@@ -1,19 +1,17 @@
 // edgewise bench attention: edge_attention with given edges against the fastest dense
 // scaled_dot_product_attention of the same inputs, in turn in one loop.
-#include <c10/util/Exception.h>
 #include <edgewise/ops/functional.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "bench.h"
-#include "table.h"
+#include "bench_case.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -26,13 +24,6 @@ struct Arguments {
   double seconds = 0.5;
   bool backward = false, json = false;
 };
-
-at::ScalarType dtype_of(const std::string& name) {
-  if (name == "fp32") return at::kFloat;
-  if (name == "fp64") return at::kDouble;
-  if (name == "bf16") return at::kBFloat16;
-  TORCH_CHECK_VALUE(false, "bench: expected dtype fp32, fp64 or bf16; got '", name, "'");
-}
 
 struct Pair {
   Timing mine, dense;
@@ -69,32 +60,16 @@ Pair measure_case(const Arguments& arguments, at::ScalarType dtype, int64_t n, i
 }
 
 int run(const Arguments& arguments) {
-  for (const std::string& dtype : arguments.dtypes) dtype_of(dtype);  // before anything is measured
-  const std::string which = arguments.backward ? "forward+backward" : "forward";
-  Table table({"case", "n", "dim", "density", "dtype", "edgewise ms", "spread", "dense ms", "spread",
-               "speedup", "of the best"});
-  for (const std::string& dtype_name : arguments.dtypes)
+  CaseReport report(arguments.json);
+  for (const std::string& dtype : arguments.dtypes)
     for (const int64_t dim : arguments.dims)
       for (const int64_t n : arguments.lengths)
         for (const double density : arguments.densities) {
-          const Pair result = measure_case(arguments, dtype_of(dtype_name), n, dim, density);
-          const double speedup = result.dense.median_ms / result.mine.median_ms;
-          if (arguments.json)
-            std::cout << "{\"case\": \"" << which << "\", \"n\": " << n << ", \"dim\": " << dim
-                      << ", \"density\": " << density << ", \"dtype\": \"" << dtype_name
-                      << "\", \"edgewise_ms\": " << result.mine.median_ms
-                      << ", \"dense_ms\": " << result.dense.median_ms << ", \"speedup\": " << speedup
-                      << ", \"threads\": " << at::get_num_threads()
-                      << ", \"edgewise_spread\": " << result.mine.spread
-                      << ", \"dense_spread\": " << result.dense.spread
-                      << ", \"edgewise_best_ms\": " << result.mine.best_ms
-                      << ", \"dense_best_ms\": " << result.dense.best_ms << "}" << std::endl;
-          table.add({which, std::to_string(n), std::to_string(dim), percent(density, 1), dtype_name,
-                     fixed(result.mine.median_ms, 3), percent(result.mine.spread, 0),
-                     fixed(result.dense.median_ms, 3), percent(result.dense.spread, 0), fixed(speedup, 2),
-                     fixed(result.dense.best_ms / result.mine.best_ms, 2)});
+          const Pair result = measure_case(arguments, bench_dtype(dtype), n, dim, density);
+          report.add({arguments.backward ? "forward+backward" : "forward", n, dim, density, dtype,
+                      result.mine, result.dense});
         }
-  if (!arguments.json) table.print(std::cout);
+  report.print();
   return 0;
 }
 
@@ -106,20 +81,18 @@ void add_bench_attention(CLI::App& bench, Action& action) {
       bench.add_subcommand("attention", "Attention over given random edges, against dense attention");
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_option("--dim", arguments->dims, "head dims")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  command->add_option("--dim", arguments->dims, "head dims")->capture_default_str()->check(whole_number(1));
   command->add_option("--density", arguments->densities, "edge densities")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--dtype", arguments->dtypes, "fp32, fp64, bf16")->capture_default_str();
-  command->add_option("--heads", arguments->heads, "heads")
+      ->check(number_between(0, 1));
+  command->add_option("--dtype", arguments->dtypes, "fp32, fp64, bf16")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(one_of({"fp32", "fp64", "bf16"}));
+  command->add_option("--heads", arguments->heads, "heads")->capture_default_str()->check(whole_number(1));
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   command->add_flag("--backward", arguments->backward, "forward and backward");
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });

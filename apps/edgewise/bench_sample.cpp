@@ -21,6 +21,7 @@
 
 #include "bench.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -185,32 +186,33 @@ void add_bench_sample(CLI::App& bench, Action& action) {
       bench.add_subcommand("sample", "The samplers of SBM edges, against plain fastRG and the direct one");
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command->add_option("--density", arguments->densities, "mean edge probabilities")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0, 1));
   command->add_option("--model", arguments->models, "memberships: near-uniform, degrees, noisy, sharp")
       ->capture_default_str();
   command->add_option("--sampler", arguments->samplers, "samplers to measure")->capture_default_str();
   command->add_option("--law", arguments->law, "bernoulli or poisson")->capture_default_str();
   command->add_option("--clusters", arguments->clusters, "clusters C")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_option("--heads", arguments->heads, "heads")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  command->add_option("--heads", arguments->heads, "heads")->capture_default_str()->check(whole_number(1));
   command->add_option("--exploration", arguments->exploration, "delta, added to every probability")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number_between(0, 1));
   command->add_option("--valid", arguments->valid, "share of the tokens that are not padding")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(number_between(0.01, 1));
   command->add_option("--dim", arguments->dim, "head dim: attend over the edges too, against dense attention")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0));
   command->add_option("--direct-up-to", arguments->direct_up_to, "measure the direct sampler up to this n")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0));
   command->add_option("--seconds", arguments->seconds, "time per contender")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

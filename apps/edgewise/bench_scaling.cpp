@@ -18,6 +18,7 @@
 
 #include "bench.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -159,22 +160,21 @@ void add_bench_scaling(CLI::App& bench, Action& action) {
       "scaling", "Cost of a learned layer as n doubles, at a fixed number of edges per row");
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command->add_option("--edges-per-row", arguments->edges_per_row, "average edges per query")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   command->add_option("--clusters", arguments->clusters, "clusters C")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_option("--dim", arguments->dim, "head dim")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--heads", arguments->heads, "heads")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  command->add_option("--dim", arguments->dim, "head dim")->capture_default_str()->check(whole_number(1));
+  command->add_option("--heads", arguments->heads, "heads")->capture_default_str()->check(whole_number(1));
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   command->add_option("--dense-up-to", arguments->dense_up_to, "measure dense attention up to this n")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0));
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->add_option("--one", arguments->one)->group("");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });

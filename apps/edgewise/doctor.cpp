@@ -1,17 +1,23 @@
 // edgewise doctor: what was found on this machine, and which implementation will run.
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/cpu_level.h>
+#include <edgewise/ops/explain.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <iostream>
 
+#include "bench_case.h"
 #include "command.h"
 #include "table.h"
+#include "validators.h"
 
 namespace edgewise::app {
 namespace {
@@ -51,7 +57,8 @@ int run(bool json) {
   for (const std::string& device : environment.cuda_devices)
     devices += (devices.empty() ? "" : ", ") + device;
   table.add({"CUDA", environment.cuda_available ? devices : "not available"});
-  table.add({"edge_attention on CPU", "kernel: fp32 and bf16 on the CPU level, fp64 portable"});
+  table.add({"edge_attention on CPU",
+             "kernel: fp32 and bf16 on the CPU level, fp64 portable (--explain for a shape)"});
   const std::string kernels = EDGEWISE_HAS_CUDA ? "kernels for compute capability 9.0; the rest in plain ATen"
                                                 : "in plain ATen: this build has no CUDA kernels";
   table.add({"edge_attention on CUDA", kernels});
@@ -62,13 +69,72 @@ int run(bool json) {
   return test.starts_with("ok") ? 0 : 1;
 }
 
+struct ExplainArguments {
+  int64_t n = 2048, dim = 32, heads = 2;
+  double density = 0.1;
+  std::string dtype = "fp32", device = "cpu";
+};
+
+// What a call of this shape would run, on edges drawn at this density.
+int explain(const ExplainArguments& a) {
+  const at::Device device(a.device);
+  TORCH_CHECK_VALUE(device.is_cpu() || io::describe_environment().cuda_available,
+                    "doctor --explain: expected a GPU for --device ", a.device, "; torch sees none");
+  const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(device);
+  const at::Tensor rows = at::zeros({1, a.heads, a.n, a.dim}, options);
+  // One cluster and constant memberships: every pair has the same probability.
+  const EdgeSet edges =
+      sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
+  const AttentionChoice choice = explain_attention(rows, rows, rows, edges);
+  Table table({"what", "value"});
+  table.add({"shape", std::to_string(a.heads) + " heads, n = " + std::to_string(a.n) + ", head dim " +
+                          std::to_string(a.dim) + ", " + a.dtype + ", " + a.device});
+  table.add(
+      {"edges",
+       std::to_string(edges.edge_count()) + " (" +
+           percent(static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs()), 2) +
+           ")"});
+  table.add({"implementation", choice.implementation + (device.is_cpu() ? " on " + cpu_level() : "")});
+  table.add({"reason", choice.reason});
+  if (device.is_cpu()) {
+    table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
+    table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
+                                       " ms (torch's attention over all pairs); gather is " +
+                                       fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
+  }
+  table.print(std::cout);
+  return 0;
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("doctor", "Show what was found on this machine and what will run");
   command->add_flag("--json", *json, "the environment as JSON");
-  command->callback([&action, json] { action = [json] { return run(*json); }; });
+  auto explaining = std::make_shared<bool>(false);
+  auto arguments = std::make_shared<ExplainArguments>();
+  command->add_flag("--explain", *explaining,
+                    "which implementation edge_attention takes for --n, --dim, --density, --dtype, --device");
+  command->add_option("--n", arguments->n, "with --explain: sequence length")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  command->add_option("--dim", arguments->dim, "with --explain: head dim")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  command->add_option("--heads", arguments->heads, "with --explain: heads")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  command->add_option("--density", arguments->density, "with --explain: edge density")
+      ->capture_default_str()
+      ->check(number_between(0, 1));
+  command->add_option("--dtype", arguments->dtype, "with --explain: fp32, fp64 or bf16")
+      ->capture_default_str()
+      ->check(one_of({"fp32", "fp64", "bf16"}));
+  command->add_option("--device", arguments->device, "with --explain: cpu or cuda")->capture_default_str();
+  command->callback([&action, json, explaining, arguments] {
+    action = [json, explaining, arguments] { return *explaining ? explain(*arguments) : run(*json); };
+  });
 }
 
 }  // namespace edgewise::app

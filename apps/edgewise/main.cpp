@@ -24,6 +24,9 @@ int report(std::string message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Large tensors on large pages, before torch asks: rows are gathered from all over them, which at tens of
+  // thousands of tokens is more small pages than the TLB holds (docs/kernels/cpu-attention.md).
+  ::setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);
   CLI::App app{
       "Edgewise: attention over learned sparse graphs.\n"
       "Start with: edgewise train recipes/demo/edgewise.toml",

@@ -1,10 +1,12 @@
 // edgewise train: a recipe to a run folder.
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/profile.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/trainer.h>
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "command.h"
 #include "datasets.h"
@@ -16,7 +18,7 @@ namespace {
 struct TrainArguments {
   std::string recipe, run;
   std::vector<std::string> overrides;
-  bool resume = false, quiet = false, print_recipe = false, help_recipe = false;
+  bool resume = false, quiet = false, print_recipe = false, help_recipe = false, profile = false;
 };
 
 // runs/<recipe name>/<first free number>.
@@ -75,6 +77,32 @@ Place find_place(const TrainArguments& arguments) {
   return {recipe, folder};
 }
 
+// Phases of the run, then operations without what they called; all in shares of the whole time.
+void print_profile(const train::Profile& profile) {
+  constexpr size_t kMostOperations = 20;
+  const double whole = profile.seconds();
+  Table phases({"phase", "times", "seconds", "share"}),
+      operations({"operation", "calls", "seconds", "share"});
+  const auto add = [&](Table& table, const train::ProfileLine& line) {
+    table.add(
+        {line.name, std::to_string(line.calls), fixed(line.seconds, 3), percent(line.seconds / whole, 1)});
+  };
+  for (const train::ProfileLine& line : profile.phases()) add(phases, line);
+  size_t shown = 0;
+  train::ProfileLine rest{"the rest", 0, 0};
+  for (const train::ProfileLine& line : profile.operations()) {
+    if (shown++ < kMostOperations || line.name.starts_with("edgewise::"))  // ours always
+      add(operations, line);
+    else
+      rest.calls += line.calls, rest.seconds += line.seconds;
+  }
+  if (rest.calls > 0) add(operations, rest);
+  std::cout << "\n" << fixed(whole, 1) << " s in all; evaluation has its own forward passes\n";
+  phases.print(std::cout);
+  std::cout << "\n";
+  operations.print(std::cout);
+}
+
 int run(const TrainArguments& arguments) {
   if (arguments.help_recipe) {
     std::cout << train::recipe_help();
@@ -95,7 +123,10 @@ int run(const TrainArguments& arguments) {
   options.progress = !arguments.quiet;
   train::Trainer trainer(recipe, dataset, options);
   if (!arguments.quiet) print_settings(recipe, *dataset, trainer.model(), options.run_folder);
+  std::optional<train::Profile> profile;
+  if (arguments.profile) profile.emplace();
   const train::RunSummary summary = trainer.run();
+  if (profile) print_profile(*profile);
   if (summary.interrupted) {
     std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train --resume "
               << options.run_folder.string() << "\n";
@@ -127,6 +158,7 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--resume", arguments->resume,
                     "continue a run from its last checkpoint, bit for bit: train --resume RUN");
   command->add_flag("--quiet", arguments->quiet, "no progress, only the result");
+  command->add_flag("--profile", arguments->profile, "print where the time went, by phase and by operation");
   command->add_flag("--print-recipe", arguments->print_recipe,
                     "print the recipe with every key, as the run folder keeps it, and stop");
   command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");

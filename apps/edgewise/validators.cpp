@@ -56,6 +56,13 @@ CLI::Validator number_above(double bound) {
   });
 }
 
+CLI::Validator number_between(double least, double most) {
+  return expecting("a number from " + shown(least) + " to " + shown(most), [=](const std::string& text) {
+    const auto value = parse<double>(text);
+    return value && *value >= least && *value <= most;
+  });
+}
+
 CLI::Validator one_of(std::vector<std::string> names) {
   return {[names](std::string& text) -> std::string {
             for (const std::string& name : names)

@@ -2,11 +2,13 @@
 #include <edgewise/ops/functional.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <cmath>
 
 #include "graph/checks.h"
 #include "ops/attention_impl.h"
+#include "ops/cpu_choice.h"
 #include "ops/cuda_impl.h"
 #include "ops/reference.h"
 
@@ -72,6 +74,11 @@ Backend resolve(Backend backend, const AttentionInputs& in, const EdgeCredit* le
   return pairs < 0x1.0p32 && edges > pairs / 64 ? Backend::kDense : Backend::kReference;
 }
 
+// Dense attention in place of edges on CPU. A learner wants a number per edge, whatever the density.
+bool is_complete(Backend backend, const AttentionInputs& in, const EdgeCredit* learner) {
+  return in.query.is_cpu() && backend == Backend::kAuto && !learner && choose_cpu_attention(in).dense;
+}
+
 }  // namespace
 
 AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -86,6 +93,8 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
 }
 
 AttentionForward run_forward(const AttentionInputs& in, Backend backend, const EdgeCredit* learner) {
+  RECORD_FUNCTION("edgewise::edge_attention", {});
+  if (is_complete(backend, in, learner)) return complete_forward(in);
   switch (resolve(backend, in, learner)) {
     case Backend::kKernel:
       return in.query.is_cpu() ? kernel_forward(in) : cuda_forward(in);
@@ -98,6 +107,8 @@ AttentionForward run_forward(const AttentionInputs& in, Backend backend, const E
 
 AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
                                const at::Tensor& grad, const CreditRequest& credit, Backend backend) {
+  RECORD_FUNCTION("edgewise::edge_attention_backward", {});
+  if (is_complete(backend, in, credit.learner)) return complete_backward(in, forward, grad);
   switch (resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
       return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit)

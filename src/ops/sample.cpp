@@ -9,6 +9,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <atomic>
@@ -307,6 +308,7 @@ EdgeSet self_loop_edges(const EdgeShape& shape, const SampleOptions& options, at
 
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options) {
+  RECORD_FUNCTION("edgewise::sample_sbm_edges", {});
   ops::read_cpu_level_variable();
   const EdgeShape shape = check_memberships(query_membership, key_side, options);
   const at::Tensor queries = query_membership.detach(), keys = key_side.detach();
@@ -328,6 +330,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
 
 EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
                            const SampleOptions& options) {
+  RECORD_FUNCTION("edgewise::sample_probe_edges", {});
   ops::read_cpu_level_variable();
   const EdgeShape& shape = edges.shape();
   TORCH_CHECK_VALUE(static_cast<int64_t>(rates.size()) == shape.batch,

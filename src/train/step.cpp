@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include <ATen/record_function.h>
 #include <torch/types.h>
 
 #include "train/dropout_seed.h"
@@ -75,7 +76,10 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     const data::Batch part = to_device(host, options.device);
     const ModelInput input = make_input(part, random, first);
     first += host.size();
-    const ModelOutput output = forward(model, input, options);
+    const ModelOutput output = [&] {
+      RECORD_USER_SCOPE("forward");
+      return forward(model, input, options);
+    }();
     const TaskLoss task = task_loss(output.logits, part);
 
     at::Tensor loss = task.sum / targets;
@@ -91,7 +95,10 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     }
     const double value = task_value + options.density_weight * penalty_value;
     if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
-    loss.backward();
+    {
+      RECORD_USER_SCOPE("backward");
+      loss.backward();
+    }
 
     double share = 0;
     for (size_t tower = 0; tower < pairs.size(); ++tower)

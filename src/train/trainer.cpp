@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -61,6 +62,11 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
 bool counts_padding(const Recipe& recipe) {
   const SbmEdgesOptions options = sbm_options(recipe);
   return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
+}
+
+data::Batch next_batch(data::Prefetcher& batches) {
+  RECORD_USER_SCOPE("wait for data");
+  return batches.next();
 }
 
 std::string short_number(double value) {
@@ -153,6 +159,7 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
                             .first_item = 0};
   optimizer.zero_grad();
   const StepReport report = accumulate_gradients(*model, batch, step_options, random);
+  RECORD_USER_SCOPE("optimizer");
   const double norm = optimizer.gradient_norm();
   check_gradient_norm(*model, norm, batch, step_options, random);
   if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip) {
@@ -163,6 +170,7 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
 }
 
 void Trainer::State::log_step(const StepReport& report, int64_t examples, double seconds) {
+  RECORD_USER_SCOPE("log");
   metrics.write({{"kind", "train"},
                  {"step", info.step},
                  {"loss", report.loss},
@@ -190,6 +198,7 @@ EvaluationOptions Trainer::State::evaluation_options() const {
 }
 
 void Trainer::State::evaluate_validation(Progress& progress) {
+  RECORD_USER_SCOPE("evaluation");
   const bool repeated = std::exchange(info.evaluation_pending, true);
   EvaluationOptions settings = evaluation_options();
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
@@ -234,11 +243,13 @@ void Trainer::State::snapshot_edges() {
 }
 
 void Trainer::State::save_last() {
+  RECORD_USER_SCOPE("checkpoint");
   save_checkpoint(folder.last(), *model, &optimizer, info);
   saved = true;
 }
 
 std::optional<Evaluation> Trainer::State::evaluate_test() {
+  RECORD_USER_SCOPE("evaluation");
   load_checkpoint(folder.best(), *model);
   const Evaluation found = evaluate(*model, *dataset, data::Split::kTest, evaluation_options());
   if (!found.complete) return std::nullopt;
@@ -287,7 +298,7 @@ RunSummary Trainer::State::run() {
         info.step, recipe.train.steps);
     while (info.step < recipe.train.steps && !StopSignal::requested()) {
       const auto step_start = Clock::now();
-      const data::Batch batch = batches.next();
+      const data::Batch batch = next_batch(batches);
       const StepReport report = train_step(batch);
       ++info.step;
       saved = false;

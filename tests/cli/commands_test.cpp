@@ -1,4 +1,4 @@
-// The commands that need no training: doctor, sample, data, cost.
+// The commands that need no run folder: doctor, sample, data, bench, cost; and the profile of a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -22,6 +22,45 @@ TEST(Doctor, FindsNothingWrong) {
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out,
               testing::AllOf(HasSubstr(version()), HasSubstr("self-test"), HasSubstr("ok (largest")));
+}
+
+TEST(Doctor, ExplainsTheChoiceForAShape) {
+  const ScratchFolder scratch;
+  const Call sparse = call(scratch, {"doctor", "--explain", "--n", "64", "--density", "0.1"});
+  EXPECT_EQ(sparse.status, 0) << sparse.err;
+  EXPECT_THAT(sparse.out, testing::AllOf(HasSubstr("gather"), HasSubstr("some pairs are no edges")));
+  const Call full = call(scratch, {"doctor", "--explain", "--n", "64", "--density", "1"});
+  EXPECT_THAT(full.out, testing::AllOf(HasSubstr("dense"), HasSubstr("all pairs are edges")));
+  const Call wrong = call(scratch, {"doctor", "--explain", "--density", "1.5"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("expected a number from 0 to 1; got '1.5'"));
+}
+
+TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch);
+  const std::vector<std::vector<std::string>> commands = {
+      {"bench", "attention", "--n", "32", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--json"},
+      {"bench", "step", "--n", "32", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--json"},
+      {"bench", "train", recipe, "--seconds", "0.01", "--json"}};
+  for (const auto& command : commands) {
+    SCOPED_TRACE(command[1]);
+    const Call result = call(scratch, command);
+    EXPECT_EQ(result.status, 0) << result.err;
+    for (const char* key :
+         {"case", "n", "dim", "density", "dtype", "edgewise_ms", "dense_ms", "speedup", "threads"})
+      EXPECT_THAT(result.out, HasSubstr("\"" + std::string(key) + "\": "));
+  }
+}
+
+TEST(Train, ProfileNamesPhasesAndOperations) {
+  const ScratchFolder scratch;
+  const Call result = call(
+      scratch, {"train", write_tiny_recipe(scratch), "--run", scratch.file("run"), "--quiet", "--profile"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const char* name : {"forward", "backward", "optimizer", "evaluation", "checkpoint",
+                           "edgewise::sample_sbm_edges", "edgewise::edge_attention_backward"})
+    EXPECT_THAT(result.out, HasSubstr(name));
 }
 
 TEST(Sample, WritesTheEdgesOfAFile) {

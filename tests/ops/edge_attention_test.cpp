@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Implementation{"kernel_f32", Backend::kKernel, at::kFloat, 1e-5},
                       Implementation{"kernel_f64", Backend::kKernel, at::kDouble, 1e-12},
                       Implementation{"kernel_bf16", Backend::kKernel, at::kBFloat16, 3e-2},
+                      Implementation{"auto_f32", Backend::kAuto, at::kFloat, 1e-5},  // dense when complete
                       Implementation{"edge_list_f32", Backend::kReference, at::kFloat, 1e-5},
                       Implementation{"edge_list_f64", Backend::kReference, at::kDouble, 1e-12},
                       Implementation{"edge_list_bf16", Backend::kReference, at::kBFloat16, 3e-2},

@@ -1,0 +1,43 @@
+// What every comparison with dense attention prints: one row of a table or one JSON object, same names for
+// all.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "bench.h"
+#include "table.h"
+
+namespace edgewise::app {
+
+struct BenchCase {
+  std::string name;  // "forward", "step", ...
+  int64_t n = 0, dim = 0;
+  double density = 0;
+  std::string dtype;
+  Timing mine, dense;
+  double tokens = 0;  // per repeat; 0 = none to count
+
+  double speedup() const { return dense.median_ms / mine.median_ms; }
+};
+
+// Prints JSON at once, collects table rows until print().
+class CaseReport {
+ public:
+  explicit CaseReport(bool json);
+  void add(const BenchCase& found);
+  void print() const;
+
+ private:
+  bool json_;
+  Table table_;
+};
+
+// "fp32", "fp64", "bf16".
+at::ScalarType bench_dtype(const std::string& name);
+
+}  // namespace edgewise::app

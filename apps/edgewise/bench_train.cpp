@@ -1,0 +1,120 @@
+// edgewise bench train: training steps of a recipe (gradient and optimiser; no evaluation, no files) against
+// the same recipe with dense attention, on the same batches, in turn.
+#include <edgewise/data/batches.h>
+#include <edgewise/train/build_model.h>
+#include <edgewise/train/optimizer.h>
+#include <edgewise/train/recipe.h>
+#include <edgewise/train/step.h>
+
+#include <ATen/TensorOperators.h>
+
+#include "bench.h"
+#include "bench_case.h"
+#include "datasets.h"
+#include "validators.h"
+
+namespace edgewise::app {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> recipes, overrides;
+  double seconds = 10;
+  bool json = false;
+};
+
+// A model of the recipe and what a step needs.
+struct Contender {
+  Contender(const train::Recipe& given, const data::Dataset& dataset)
+      : recipe(given),
+        model(train::build_model(recipe, dataset)),
+        optimizer(*model, {.beta2 = recipe.train.beta2,
+                           .eps = recipe.train.adam_eps,
+                           .weight_decay = recipe.train.weight_decay}),
+        schedule({.kind = train::parse_schedule(recipe.train.schedule),
+                  .peak = recipe.train.learning_rate,
+                  .steps = recipe.train.steps,
+                  .warmup = recipe.train.warmup_steps}) {
+    model->train();
+  }
+
+  train::StepReport step(const data::Batch& batch, uint64_t number) {
+    train::StepOptions options;
+    options.micro_batch = recipe.train.micro_batch;
+    options.density_weight = recipe.train.density_weight;
+    options.count_padding = train::density_counts_padding(recipe);
+    options.precision = train::parse_precision(recipe.train.precision);
+    optimizer.zero_grad();
+    train::StepReport report = train::accumulate_gradients(
+        *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
+    optimizer.step(schedule.at(0));
+    return report;
+  }
+
+  train::Recipe recipe;
+  ClassifierPtr model;
+  train::Optimizer optimizer;
+  train::Schedule schedule;
+};
+
+BenchCase measure_recipe(const std::string& path, const Arguments& a) {
+  std::vector<std::string> dense_overrides = a.overrides;
+  dense_overrides.push_back("attention.kind=dense");
+  const train::Recipe recipe = train::load_recipe(path, a.overrides);
+  const auto dataset = open_dataset(recipe);
+  Contender mine(recipe, *dataset), dense(train::load_recipe(path, dense_overrides), *dataset);
+  // A few batches, the same for both; their making is not measured.
+  constexpr int64_t kBatches = 4;
+  data::BatchOrder order(dataset->size(data::Split::kTrain), recipe.train.batch,
+                         static_cast<uint64_t>(recipe.train.seed));
+  std::vector<data::Batch> batches;
+  double tokens = 0;
+  for (int64_t n = 0; n < kBatches; ++n) {
+    batches.push_back(dataset->batch(data::Split::kTrain, order.indices(n)));
+    for (const at::Tensor& mask : batches.back().masks) tokens += mask.sum().item<double>() / kBatches;
+  }
+  double density = 0;
+  uint64_t mine_step = 0, dense_step = 0;
+  const std::vector<Timing> times = measure_together(
+      {[&] {
+         density = mine.step(batches[mine_step % kBatches], mine_step).density.mean().item<double>();
+         ++mine_step;
+       },
+       [&] {
+         dense.step(batches[dense_step % kBatches], dense_step);
+         ++dense_step;
+       }},
+      a.seconds);
+  BenchCase found{"train " + path, dataset->max_length(),  recipe.model.head_dim,
+                  density,         recipe.train.precision, times[0],
+                  times[1]};
+  found.tokens = tokens;
+  return found;
+}
+
+int run(const Arguments& a) {
+  CaseReport report(a.json);
+  for (const std::string& recipe : a.recipes) report.add(measure_recipe(recipe, a));
+  report.print();
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench, Action& action) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand(
+      "train", "Training steps of a recipe, against the same recipe with dense attention");
+  command->add_option("recipe", arguments->recipes, "recipes, e.g. recipes/listops/sbm-edgewise.toml")
+      ->required();
+  command
+      ->add_option("--set", arguments->overrides,
+                   "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")
+      ->allow_extra_args(false);
+  command->add_option("--seconds", arguments->seconds, "time per contender")
+      ->capture_default_str()
+      ->check(number_above(0));
+  command->add_flag("--json", arguments->json, "one JSON object per line");
+  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace edgewise::app

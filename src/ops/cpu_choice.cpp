@@ -1,0 +1,82 @@
+// Gather or dense on CPU, by predicted cost, and the dense side.
+#include "ops/cpu_choice.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+
+#include <edgewise/ops/explain.h>
+
+#include "ops/cuda_impl.h"
+
+namespace edgewise::ops {
+namespace {
+
+// Nanoseconds on one core, measured (docs/kernels/cpu-attention.md). An edge costs its softmax and its two
+// gathered rows, a row its own start; a pair of a dense product only multiplications.
+double gather_ns(double edges, double rows, double dim) {
+  return edges * (0.8 + 0.08 * dim) + rows * 40;
+}
+double dense_ns(double pairs, double dim) {
+  return pairs * 0.052 * dim;
+}
+
+}  // namespace
+
+CpuChoice choose_cpu_attention(const AttentionInputs& in) {
+  const EdgeShape& shape = in.edges.shape();
+  const double edges = static_cast<double>(in.edges.edge_count()),
+               dim = static_cast<double>(in.query.size(3) + in.value.size(3)) / 2;
+  CpuChoice result;
+  result.gather_ms = gather_ns(edges, static_cast<double>(shape.rows()), dim) * 1e-6;
+  result.dense_ms = dense_ns(static_cast<double>(shape.pairs()), dim) * 1e-6;
+  if (in.edges.edge_count() < shape.pairs() || shape.pairs() == 0)
+    result.reason = "some pairs are no edges";
+  else if (in.query.scalar_type() != at::kFloat)
+    result.reason = "all pairs are edges, but only float32 has a dense route";
+  else if (in.value.size(3) != in.query.size(3))
+    result.reason = "all pairs are edges, but value and key are of different head dims";
+  else if (in.dropout_p > 0)
+    result.reason = "all pairs are edges, but dropout on the weights is drawn per edge";
+  else if (result.gather_ms <= result.dense_ms)
+    result.reason = "gathering is predicted to be cheaper";
+  else
+    result = {true, "all pairs are edges: nothing to gather", result.gather_ms, result.dense_ms};
+  return result;
+}
+
+AttentionForward complete_forward(const AttentionInputs& in) {
+  AttentionForward result;
+  std::tie(result.output, result.lse) = at::_scaled_dot_product_flash_attention_for_cpu(
+      in.query, in.key, in.value, /*dropout_p=*/0, /*is_causal=*/false, /*attn_mask=*/{}, in.scale);
+  result.output = result.output.contiguous();
+  result.lse = result.lse.contiguous();
+  return result;
+}
+
+AttentionBackward complete_backward(const AttentionInputs& in, const AttentionForward& forward,
+                                    const at::Tensor& grad_output) {
+  AttentionBackward result;
+  std::tie(result.query, result.key, result.value) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad_output, in.query, in.key, in.value, forward.output, forward.lse,
+      /*dropout_p=*/0, /*is_causal=*/false,
+      /*attn_mask=*/{}, in.scale);
+  return result;
+}
+
+}  // namespace edgewise::ops
+
+namespace edgewise {
+
+AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                  const EdgeSet& edges) {
+  const ops::AttentionInputs in = ops::attention_inputs(query, key, value, edges, std::nullopt);
+  if (query.is_cpu()) {
+    const ops::CpuChoice choice = ops::choose_cpu_attention(in);
+    return {choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms, choice.dense_ms};
+  }
+  const ops::CudaChoice choice = ops::choose_cuda_attention(in, nullptr);
+  return {choice.kernel.empty() ? "reference" : choice.kernel, choice.reason};
+}
+
+}  // namespace edgewise
