@@ -27,7 +27,8 @@ int run(const CompareArguments& arguments) {
                r.test ? fixed(r.test->loss, 4) : "-", r.test ? percent(r.test->mean_density(), 1) : "-"});
   std::vector<Baseline> beside;
   const train::DataRecipe& first = runs[0].recipe.data;
-  if (first.name == "repeated_tokens" || std::filesystem::exists(first.path))
+  if (first.name == "repeated_tokens" || first.name == "associative_recall" ||
+      std::filesystem::exists(first.path))
     beside = baselines(*open_dataset(runs[0].recipe), data::Split::kTest);
   for (const Baseline& b : beside) table.add({"(" + b.name + ")", "-", percent(b.accuracy), "-", "-"});
   table.print(std::cout);
@@ -39,11 +40,18 @@ int run(const CompareArguments& arguments) {
                          .y_label = "edges / pairs",
                          .y_range = std::pair(0.0, 1.05)};
     train::Panel accuracy{.title = "Validation accuracy", .x_label = "step", .y_label = "accuracy"};
+    train::Panel precision{.title = "Chosen edges that are right", .x_label = "step", .y_label = "precision"};
+    train::Panel recall{.title = "Right edges that are chosen",
+                        .x_label = "step",
+                        .y_label = "recall",
+                        .y_range = std::pair(0.0, 1.05)};
     bool poisson = false;
     for (const Run& r : runs) {
       loss.series.push_back(r.loss);
       density.series.push_back(r.density);
       accuracy.series.push_back(r.accuracy);
+      if (!r.precision.x.empty()) precision.series.push_back(r.precision);
+      if (!r.recall.x.empty()) recall.series.push_back(r.recall);
       const auto& attention = r.recipe.attention;
       if (attention.kind.find("sbm") != std::string::npos)
         poisson = poisson ||
@@ -51,7 +59,10 @@ int run(const CompareArguments& arguments) {
     }
     if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e"});
     for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});
-    io::write_file_atomically(arguments.svg, train::render_svg({loss, density, accuracy}));
+    std::vector<train::Panel> panels = {loss, density, accuracy};
+    if (!precision.series.empty()) panels.push_back(precision);
+    if (!recall.series.empty()) panels.push_back(recall);
+    io::write_file_atomically(arguments.svg, train::render_svg(panels));
     std::cerr << "curves: " << arguments.svg << "\n";
   }
   return 0;

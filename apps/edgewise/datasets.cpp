@@ -1,6 +1,7 @@
 #include "datasets.h"
 
 #include <c10/util/Exception.h>
+#include <edgewise/data/associative_recall.h>
 #include <edgewise/data/byte_dataset.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
@@ -20,6 +21,17 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
     options.test_size = wanted.test_size;
     options.seed = static_cast<uint64_t>(wanted.seed);
     return std::make_shared<data::RepeatedTokens>(options);
+  }
+  if (wanted.name == "associative_recall") {
+    data::AssociativeRecallOptions options;
+    options.length = wanted.length;
+    options.keys = wanted.keys;
+    options.values = wanted.values;
+    options.train_size = wanted.train_size;
+    options.validation_size = wanted.validation_size;
+    options.test_size = wanted.test_size;
+    options.seed = static_cast<uint64_t>(wanted.seed);
+    return std::make_shared<data::AssociativeRecall>(options);
   }
   if (wanted.name == "listops") {
     TORCH_CHECK_VALUE(std::filesystem::exists(data::listops_path(wanted.path, data::Split::kTrain)),
@@ -46,6 +58,8 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
 std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split) {
   if (const auto* repeated = dynamic_cast<const data::RepeatedTokens*>(&dataset))
     return {{"majority class", repeated->majority_accuracy()}};
+  if (dynamic_cast<const data::AssociativeRecall*>(&dataset))
+    return {{"a guess", 1 / static_cast<double>(dataset.classes())}};
   if (const auto* listops = dynamic_cast<const data::ListOpsDataset*>(&dataset))
     return {{"first token only", data::first_token_baseline(*listops, split)},
             {"most frequent label", data::prior_baseline(*listops, split)}};

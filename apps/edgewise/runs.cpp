@@ -59,7 +59,7 @@ Run read_run(const std::string& folder, const std::string& command) {
   if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
     run.name = path.parent_path().filename().string() + " " + run.name;
   run.recipe = train::load_recipe((path / "config.toml").string());
-  run.loss.name = run.density.name = run.accuracy.name = run.name;
+  run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name = run.name;
   std::vector<double> speeds;
   for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
@@ -70,6 +70,10 @@ Run read_run(const std::string& folder, const std::string& command) {
     } else if (what == "eval") {
       const double accuracy = number_of(record, "accuracy");
       add_point(run.accuracy, step, accuracy);
+      if (train::find_metric(record, "edge_precision"))
+        add_point(run.precision, step, number_of(record, "edge_precision"));
+      if (train::find_metric(record, "edge_recall"))
+        add_point(run.recall, step, number_of(record, "edge_recall"));
       if (accuracy > run.best_validation) {
         run.best_validation = accuracy;
         run.best_step = static_cast<int64_t>(step);

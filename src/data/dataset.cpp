@@ -23,4 +23,8 @@ std::string_view to_string(Split split) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
+at::Tensor Dataset::right_edges(const Batch&) const {
+  return {};
+}
+
 }  // namespace edgewise::data

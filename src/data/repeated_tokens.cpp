@@ -59,6 +59,12 @@ Batch RepeatedTokens::batch(Split split, std::span<const int64_t> indices) const
   return {{tokens}, {at::ones({items, length}, at::kBool)}, labels, 0};
 }
 
+at::Tensor RepeatedTokens::right_edges(const Batch& batch) const {
+  const at::Tensor& tokens = batch.tokens.at(0);
+  const at::Tensor itself = at::eye(tokens.size(1), tokens.options().dtype(at::kBool));
+  return tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).logical_and(itself.logical_not());
+}
+
 double RepeatedTokens::majority_accuracy() const {
   const auto n = static_cast<double>(options_.length);
   const double repeated = 1 - std::pow(1 - 1 / n, n - 1);

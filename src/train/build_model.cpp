@@ -13,18 +13,10 @@
 #include <edgewise/edges/bucket_edges.h>
 #include <edgewise/edges/patterns.h>
 
+#include "train/override_with.h"
+
 namespace edgewise::train {
 namespace {
-
-template <typename Value>
-void override_with(Value& value, const std::optional<Value>& other) {
-  if (other) value = *other;
-}
-
-template <typename Value, typename Parse>
-void override_with(Value& value, const std::optional<std::string>& name, Parse parse) {
-  if (name) value = parse(*name);
-}
 
 // The number of sequences per example; a dataset says so only through its batches.
 size_t towers(const data::Dataset& dataset) {
@@ -82,11 +74,21 @@ EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
       return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window(), sbm()});
     };
   }
-  TORCH_CHECK_VALUE(
-      false,
-      "build_model: expected attention.kind dense, full, window, sbm, window+sbm, linear, reformer, "
-      "performer, linformer or nystromformer; got '",
-      kind, "'");
+  if (kind == "random")
+    return [alpha = sac_options(recipe).alpha](int64_t) { return std::make_shared<RandomEdges>(alpha); };
+  if (kind == "sac" || kind == "window+sac") {
+    // std::function copies its target: the factory, which remembers the first layer, is shared.
+    auto sac = std::make_shared<SacEdgesFactory>(sac_options(recipe));
+    if (kind == "sac") return [sac](int64_t layer) { return (*sac)(layer); };
+    return [window, sac](int64_t layer) {
+      return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window(), (*sac)(layer)});
+    };
+  }
+  TORCH_CHECK_VALUE(false,
+                    "build_model: expected attention.kind dense, full, window, random, sbm, window+sbm, sac, "
+                    "window+sac, linear, "
+                    "reformer, performer, linformer or nystromformer; got '",
+                    kind, "'");
 }
 
 AttentionMethodFactory attention_method_factory(const Recipe& recipe, int64_t max_length) {

@@ -25,6 +25,18 @@ class EvaluationMode {
   bool was_training_;
 };
 
+// Edges of the queries that have a right one.
+struct RightEdges {
+  double chosen = 0, right = 0, found = 0;
+
+  void add(const EdgeSet& edges, const at::Tensor& right_edges) {  // [B, N, N]
+    const at::Tensor mask = edges.to_mask(), wanted = right_edges.unsqueeze(1).expand_as(mask);
+    chosen += (mask & wanted.any(-1, true)).sum().item<double>();
+    right += wanted.sum().item<double>();
+    found += (mask & wanted).sum().item<double>();
+  }
+};
+
 }  // namespace
 
 RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
@@ -46,6 +58,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
   const EvaluationMode mode(model);
   const PrecisionGuard guard(options.precision, options.device);
   Evaluation result;
+  RightEdges right;
   double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;
   for (int64_t first = 0; first < size; first += options.batch_size) {
@@ -59,13 +72,17 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
     pairs += batch_pairs;
+    const at::Tensor right_edges = dataset.right_edges(batch);
     at::Tensor logits;
     for (int64_t draw = 0; draw < options.draws; ++draw) {
       ModelInput input;
       input.tokens = batch.tokens;
       input.masks = batch.masks;
       input.random = evaluation_stream(options.seed, draw, first);
+      input.keep_edges = right_edges.defined();
       const ModelOutput output = model.forward(input);
+      if (right_edges.defined())
+        for (const EdgeSet& edges : output.edges) right.add(edges, right_edges);
       logits = draw == 0 ? output.logits : logits + output.logits;
       const at::Tensor weighted = output.densities.cpu() * batch_pairs;
       result.density = result.density.defined() ? result.density + weighted : weighted;
@@ -77,6 +94,8 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
     result.examples += batch.size();
   }
   if (result.examples == 0) return result;
+  if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
+  if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
   result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);

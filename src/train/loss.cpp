@@ -6,8 +6,17 @@
 
 namespace edgewise::train {
 
+namespace {
+
+// Valid tokens that have a label: [B, N].
+at::Tensor token_targets(const data::Batch& batch) {
+  return batch.masks.at(0) & (batch.labels >= 0);
+}
+
+}  // namespace
+
 int64_t count_targets(const data::Batch& batch) {
-  return batch.labels.dim() == 2 ? batch.masks.at(0).sum().item<int64_t>() : batch.size();
+  return batch.labels.dim() == 2 ? token_targets(batch).sum().item<int64_t>() : batch.size();
 }
 
 std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) {
@@ -24,13 +33,21 @@ std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) 
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch) {
   at::Tensor scores = logits, labels = batch.labels;
   if (labels.dim() == 2) {
-    const at::Tensor& valid = batch.masks.at(0);  // [B, N]
-    scores = logits.index({valid});               // [targets, classes]
-    labels = labels.index({valid});
+    const at::Tensor targets = token_targets(batch);
+    scores = logits.index({targets});  // [targets, classes]
+    labels = labels.index({targets});
   }
   namespace F = torch::nn::functional;
   return {F::cross_entropy(scores, labels, F::CrossEntropyFuncOptions().reduction(torch::kSum)),
           scores.detach().argmax(-1).eq(labels).sum()};
+}
+
+at::Tensor item_rewards(const at::Tensor& logits, const data::Batch& batch) {
+  const at::Tensor log_p = logits.detach().to(at::kDouble).log_softmax(-1);
+  const at::Tensor right = log_p.gather(-1, batch.labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+  if (batch.labels.dim() == 1) return right;
+  const at::Tensor targets = token_targets(batch);
+  return right.masked_fill(targets.logical_not(), 0).sum(1) / targets.sum(1).clamp_min(1);
 }
 
 data::Batch to_device(const data::Batch& batch, at::Device device) {

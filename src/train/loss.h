@@ -1,4 +1,5 @@
-// What a batch is scored on: cross-entropy and accuracy over its targets (items, or valid tokens).
+// What a batch is scored on: cross-entropy and accuracy over its targets (items, or valid tokens with a
+// label).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,8 @@ struct TaskLoss {
   at::Tensor correct;  // scalar int64: targets whose largest logit is the label
 };
 
-// Targets of a batch: items, or for token labels the valid tokens. Sums over micro-batches divided by this
-// number equal the mean over the whole batch.
+// Targets of a batch: items, or for token labels the valid tokens with a label. Sums over micro-batches
+// divided by this number equal the mean over the whole batch.
 int64_t count_targets(const data::Batch& batch);
 
 // Per tower, the number that the density of a batch is divided by: pairs of valid tokens, or of all. The
@@ -24,6 +25,9 @@ std::vector<double> density_pairs(const data::Batch& batch, bool count_padding);
 
 // logits [B, classes], or [B, N, classes] when batch.labels is [B, N].
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch);
+
+// The log-likelihood of the right answer per item, the mean over its targets: [B] double, detached.
+at::Tensor item_rewards(const at::Tensor& logits, const data::Batch& batch);
 
 data::Batch to_device(const data::Batch& batch, at::Device device);
 // Items first .. first + count of the batch, without the padding that only the other items needed (where the

@@ -93,7 +93,7 @@ void read_tables(Recipe& recipe, const toml::table& root, const std::string& nam
       const auto hint = nearest_recipe_key("train", section.str());
       TORCH_CHECK_VALUE(
           false, line_of(name, section.source()), ": key '", section.str(),
-          "' stands outside of a section; expected it under [data], [model], [attention] or [train]",
+          "' stands outside of a section; expected it under [data], [model], [attention], [sac] or [train]",
           hint.ends_with("." + std::string(section.str())) ? ": did you mean '" + hint + "'?" : "");
     }
     if (table->empty()) {

@@ -39,15 +39,17 @@ std::vector<RecipeField> make_fields() {
   const auto data = &Recipe::data;
   const auto model = &Recipe::model;
   const auto attention = &Recipe::attention;
+  const auto sac = &Recipe::sac;
   const auto train = &Recipe::train;
   using D = DataRecipe;
   using M = ModelRecipe;
   using A = AttentionRecipe;
+  using S = SacRecipe;
   using T = TrainRecipe;
   // clang-format off
   return {
-      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "listops", "image", "text", "pathfinder", "retrieval"})),
-      field(data, &D::path, "data.path", "all but repeated_tokens: the folder that 'edgewise data NAME --out' filled"),
+      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "associative_recall", "listops", "image", "text", "pathfinder", "retrieval"})),
+      field(data, &D::path, "data.path", "all but repeated_tokens and associative_recall: the folder that 'edgewise data NAME --out' filled"),
       field(data, &D::length, "data.length", "repeated_tokens: tokens per sequence", at_least(1)),
       field(data, &D::train_size, "data.train_size", "repeated_tokens: training sequences", at_least(1)),
       field(data, &D::validation_size, "data.validation_size", "repeated_tokens: validation sequences", at_least(1)),
@@ -58,6 +60,8 @@ std::vector<RecipeField> make_fields() {
       field(data, &D::mask_zero, "data.mask_zero", "image, pathfinder: black pixels are masked as padding, as published"),
       field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published",
             one_of({"own", "test"})),
+      field(data, &D::keys, "data.keys", "associative_recall: distinct keys; 0 = length / 2", at_least(0)),
+      field(data, &D::values, "data.values", "associative_recall: distinct values, the classes", at_least(1)),
 
       field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
       field(model, &M::dim, "model.dim", "width of a token's state", at_least(1)),
@@ -75,9 +79,9 @@ std::vector<RecipeField> make_fields() {
       field(model, &M::classifier_hidden, "model.classifier_hidden", "width of the classifier of whole sequences",
             at_least(1)),
 
-      field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; full to window+sbm: over edges; the others: published approximations",
-            one_of({"dense", "full", "window", "sbm", "window+sbm", "linear", "reformer", "performer", "linformer",
-                    "nystromformer"})),
+      field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; full to window+sac: over edges; the others: published approximations",
+            one_of({"dense", "full", "window", "random", "sbm", "window+sbm", "sac", "window+sac", "linear", "reformer", "performer",
+                    "linformer", "nystromformer"})),
       field(attention, &A::window, "attention.window", "window: keys on each side of a query", at_least(0)),
       field(attention, &A::preset, "attention.preset", "sbm: where the settings below come from",
             one_of({"paper", "published", "edgewise"})),
@@ -120,6 +124,34 @@ std::vector<RecipeField> make_fields() {
       field(attention, &A::rounds, "attention.rounds", "reformer: rounds of hashing", at_least(1)),
       field(attention, &A::chunk, "attention.chunk", "reformer: tokens per chunk", at_least(1)),
 
+      field(sac, &S::alpha, "sac.alpha", "edges per query: 4; kind random: the same", at_least(1)),
+      field(sac, &S::budget, "sac.budget", "edges per sequence instead; 0 = alpha decides", at_least(0)),
+      field(sac, &S::node_dim, "sac.node_dim", "width of the predictor: 32", at_least(1)),
+      field(sac, &S::walk, "sac.walk", "every query a source (rooted), or source, destination, ... as published",
+            one_of({"rooted", "pairs"})),
+      field(sac, &S::scorer, "sac.scorer", "how a node is scored: dot", one_of({"dot", "mlp"})),
+      field(sac, &S::sharing, "sac.sharing", "who shares edges: per_layer", one_of({"all_layers", "per_layer", "per_head"})),
+      field(sac, &S::self_edges, "sac.self_edges", "whether a token may choose itself: allowed",
+            one_of({"allowed", "never", "always"})),
+      field(sac, &S::duplicates, "sac.duplicates", "an edge may be chosen again: false"),
+      field(sac, &S::candidate_window, "sac.candidate_window", "choose only within so many tokens on each side", at_least(0)),
+      field(sac, &S::distance, "sac.distance", "distance encoding on destinations: bias", one_of({"none", "bias", "vector"})),
+      field(sac, &S::distance_buckets, "sac.distance_buckets", "its buckets, half a side: 32", at_least(2)),
+      field(sac, &S::max_distance, "sac.max_distance", "farther ones share a bucket: 128", at_least(1)),
+      field(sac, &S::train_decoding, "sac.train_decoding", "in training: sample", one_of({"sample", "greedy"})),
+      field(sac, &S::test_decoding, "sac.test_decoding", "in evaluation: beam", one_of({"sample", "greedy", "beam"})),
+      field(sac, &S::beam, "sac.beam", "width of the beam: 5", at_least(1)),
+      field(sac, &S::detach_inputs, "sac.detach_inputs", "the predictor's gradient stops at its inputs: true"),
+      field(sac, &S::estimator, "sac.estimator", "how the choice learns: edge_credit",
+            one_of({"reinforce", "edge_credit", "straight_through", "distillation"})),
+      field(sac, &S::credit_form, "sac.credit_form", "edge_credit: leave_one_out", one_of({"leave_one_out", "suffix"})),
+      field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss: 1; 0 = untrained", at_least(0)),
+      field(sac, &S::entropy_weight, "sac.entropy_weight", "weight of the entropy bonus: 0", at_least(0)),
+      field(sac, &S::baseline, "sac.baseline", "reinforce: running_mean", one_of({"none", "running_mean", "learned"})),
+      field(sac, &S::baseline_decay, "sac.baseline_decay", "forgetting of the running mean per step: 0.99", below_one()),
+      field(sac, &S::normalize_rewards, "sac.normalize_rewards", "reinforce: advantages over the rewards' deviation: false"),
+      field(sac, &S::distilled_rows, "sac.distilled_rows", "distillation: queries per sequence: 16", at_least(1)),
+
       field(train, &T::steps, "train.steps", "optimiser steps", at_least(1)),
       field(train, &T::batch, "train.batch", "sequences per step", at_least(1)),
       field(train, &T::micro_batch, "train.micro_batch", "sequences at a time, gradients added up; 0 = batch", at_least(0)),
@@ -132,6 +164,7 @@ std::vector<RecipeField> make_fields() {
       field(train, &T::grad_clip, "train.grad_clip", "largest norm of the whole gradient; 0 = no limit", at_least(0)),
       field(train, &T::density_weight, "train.density_weight", "lambda: weight of the mean edge density in the loss",
             at_least(0)),
+      field(train, &T::edge_samples, "train.edge_samples", "draws of the edges per sequence and step", at_least(1)),
       field(train, &T::eval_every, "train.eval_every", "steps between validations", at_least(1)),
       field(train, &T::eval_batches, "train.eval_batches", "batches per validation; 0 = all", at_least(0)),
       field(train, &T::eval_draws, "train.eval_draws", "draws of edges averaged per evaluation", at_least(1)),

@@ -60,11 +60,12 @@ std::string to_toml(const Recipe& recipe) {
   Recipe copy = recipe;  // a slot points into a recipe that may be changed
   std::string text;
   for (const std::string& section : recipe_sections()) {
-    text += (text.empty() ? "[" : "\n[") + section + "]\n";
+    std::string lines;
     for (const RecipeField& field : recipe_fields()) {
       const std::string value = field.section == section ? value_of(field, copy) : "";
-      if (!value.empty()) text += field.key + " = " + value + "\n";
+      if (!value.empty()) lines += field.key + " = " + value + "\n";
     }
+    if (!lines.empty()) text += (text.empty() ? "[" : "\n[") + section + "]\n" + lines;
   }
   return text;
 }
@@ -80,7 +81,7 @@ std::string recipe_help() {
       std::string line = "  " + field.key;
       line.resize(std::max<size_t>(line.size() + 1, 24), ' ');
       const std::string value = value_of(field, defaults);
-      line += value.empty() ? "(preset)" : value;
+      line += !value.empty() ? value : section == "sac" ? "(unset)" : "(preset)";
       line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
       const std::string rule = field.rule.describe();
       text += line + field.meaning + (rule.empty() ? "" : " (" + rule + ")") + "\n";

@@ -10,6 +10,7 @@
 #include "train/dropout_seed.h"
 #include "train/loss.h"
 #include "train/non_finite.h"
+#include "train/policy_step.h"
 
 namespace edgewise::train {
 namespace {
@@ -31,6 +32,9 @@ std::vector<data::Batch> micro_batches(const data::Batch& batch, int64_t micro_b
   }
   return result;
 }
+
+// Draws of the edges of one item are separate uses of the same layers.
+constexpr uint32_t kLayersPerDraw = 1u << 16;
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
@@ -70,48 +74,60 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
     for (size_t tower = 0; tower < pairs.size(); ++tower) pairs[tower] += part_pairs[tower];
   }
 
+  TORCH_CHECK_VALUE(options.edge_samples >= 1,
+                    "accumulate_gradients: expected at least one draw of the edges; got ",
+                    options.edge_samples);
+  const auto draws = static_cast<double>(options.edge_samples);
+
   StepReport report;
+  PolicyStep policy(batch.size() * options.edge_samples);
   int64_t correct = 0, first = 0;
   for (const data::Batch& host : parts) {
     const data::Batch part = to_device(host, options.device);
-    const ModelInput input = make_input(part, random, first);
+    for (int64_t draw = 0; draw < options.edge_samples; ++draw) {
+      ModelInput input = make_input(part, random, first);
+      input.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
+      const ModelOutput output = [&] {
+        RECORD_USER_SCOPE("forward");
+        return forward(model, input, options);
+      }();
+      const TaskLoss task = task_loss(output.logits, part);
+
+      at::Tensor loss = task.sum / (targets * draws);
+      const double task_value = loss.item<double>();
+      double penalty_value = 0;
+      const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
+      const double towers = static_cast<double>(part_pairs.size());
+      for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower) {
+        const at::Tensor penalty =
+            output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / (towers * draws));
+        penalty_value += penalty.item<double>();
+        if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
+      }
+      const double value = task_value + options.density_weight * penalty_value;
+      if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
+      if (!output.policies.empty()) loss = loss + policy.loss(output, part);
+      {
+        RECORD_USER_SCOPE("backward");
+        loss.backward();
+      }
+      policy.after_backward(output);
+
+      double share = 0;
+      for (size_t tower = 0; tower < pairs.size(); ++tower)
+        share += ratio(part_pairs[tower], pairs[tower]) / (towers * draws);
+      const at::Tensor density = output.densities.cpu() * share;
+      report.density = report.density.defined() ? report.density + density : density;
+      report.task_loss += task_value;
+      report.penalty += penalty_value;
+      report.edges += output.edge_count.item<int64_t>();
+      correct += task.correct.item<int64_t>();
+    }
     first += host.size();
-    const ModelOutput output = [&] {
-      RECORD_USER_SCOPE("forward");
-      return forward(model, input, options);
-    }();
-    const TaskLoss task = task_loss(output.logits, part);
-
-    at::Tensor loss = task.sum / targets;
-    const double task_value = loss.item<double>();
-    double penalty_value = 0;
-    const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
-    const double towers = static_cast<double>(part_pairs.size());
-    for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower) {
-      const at::Tensor penalty =
-          output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / towers);
-      penalty_value += penalty.item<double>();
-      if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
-    }
-    const double value = task_value + options.density_weight * penalty_value;
-    if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
-    {
-      RECORD_USER_SCOPE("backward");
-      loss.backward();
-    }
-
-    double share = 0;
-    for (size_t tower = 0; tower < pairs.size(); ++tower)
-      share += ratio(part_pairs[tower], pairs[tower]) / towers;
-    const at::Tensor density = output.densities.cpu() * share;
-    report.density = report.density.defined() ? report.density + density : density;
-    report.task_loss += task_value;
-    report.penalty += penalty_value;
-    report.edges += output.edge_count.item<int64_t>();
-    correct += task.correct.item<int64_t>();
   }
   report.loss = report.task_loss + options.density_weight * report.penalty;
-  report.accuracy = static_cast<double>(correct) / targets;
+  report.accuracy = static_cast<double>(correct) / (targets * draws);
+  report.policy = policy.finish();
   return report;
 }
 

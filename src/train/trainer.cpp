@@ -50,12 +50,15 @@ std::vector<double> to_vector(const at::Tensor& density) {
 }
 
 MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
-  return {{"kind", kind},
-          {"step", step},
-          {"split", std::string(data::to_string(split))},
-          {"loss", found.loss},
-          {"accuracy", found.accuracy},
-          {"density", to_vector(found.density)}};
+  MetricRecord record = {{"kind", kind},
+                         {"step", step},
+                         {"split", std::string(data::to_string(split))},
+                         {"loss", found.loss},
+                         {"accuracy", found.accuracy},
+                         {"density", to_vector(found.density)}};
+  if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
+  if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
+  return record;
 }
 
 // The exact penalty is over valid pairs; only the sampled one may count padding.
@@ -130,7 +133,8 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),
                     .device = device,
-                    .precision = parse_precision(recipe.train.precision)}),
+                    .precision = parse_precision(recipe.train.precision),
+                    .edge_samples = recipe.train.edge_samples}),
       metrics(folder.root) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
@@ -171,18 +175,26 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
 
 void Trainer::State::log_step(const StepReport& report, int64_t examples, double seconds) {
   RECORD_USER_SCOPE("log");
-  metrics.write({{"kind", "train"},
-                 {"step", info.step},
-                 {"loss", report.loss},
-                 {"task_loss", report.task_loss},
-                 {"accuracy", report.accuracy},
-                 {"learning_rate", schedule.at(info.step - 1).learning_rate},
-                 {"density", to_vector(report.density)},
-                 {"density_mean", report.density.mean().item<double>()},
-                 {"edges", report.edges},
-                 {"time_examples_per_s", static_cast<double>(examples) / seconds},
-                 {"time_edges_per_s", static_cast<double>(report.edges) / seconds},
-                 {"memory_peak_mb", peak_memory_mb(device)}});
+  MetricRecord record = {{"kind", "train"},
+                         {"step", info.step},
+                         {"loss", report.loss},
+                         {"task_loss", report.task_loss},
+                         {"accuracy", report.accuracy},
+                         {"learning_rate", schedule.at(info.step - 1).learning_rate},
+                         {"density", to_vector(report.density)},
+                         {"density_mean", report.density.mean().item<double>()},
+                         {"edges", report.edges},
+                         {"time_examples_per_s", static_cast<double>(examples) / seconds},
+                         {"time_edges_per_s", static_cast<double>(report.edges) / seconds},
+                         {"memory_peak_mb", peak_memory_mb(device)}};
+  if (report.policy) {
+    record.insert(record.end(), {{"reward", report.policy->reward},
+                                 {"reward_baseline", report.policy->baseline},
+                                 {"policy_entropy", report.policy->entropy},
+                                 {"policy_log_prob", report.policy->log_prob},
+                                 {"policy_gradient_variance", report.policy->gradient_variance}});
+  }
+  metrics.write(record);
 }
 
 EvaluationOptions Trainer::State::evaluation_options() const {

@@ -16,7 +16,8 @@ struct Case {
 TEST(Usage, IsExplainedInOneLine) {
   const std::vector<Case> cases = {
       Case{{},
-           "edgewise: expected a command: train, eval, compare, cost, reproduce, report, data, sample, bench or "
+           "edgewise: expected a command: train, eval, compare, cost, reproduce, report, data, sample, bench "
+           "or "
            "doctor; see "
            "edgewise --help"},
       Case{{"trian", "recipe.toml"}, "edgewise: unknown command 'trian'; did you mean train?"},

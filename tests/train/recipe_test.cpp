@@ -2,6 +2,7 @@
 // can be wrong.
 #include <edgewise/train/recipe.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include <c10/util/Exception.h>
@@ -161,9 +162,10 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
-  EXPECT_EQ(complaint("[attention]\nkind = \"sparse\""),
-            "r.toml:2: expected attention.kind to be one of dense, full, window, sbm, window+sbm, linear, "
-            "reformer, performer, linformer, nystromformer; found 'sparse'");
+  EXPECT_EQ(
+      complaint("[attention]\nkind = \"sparse\""),
+      "r.toml:2: expected attention.kind to be one of dense, full, window, random, sbm, window+sbm, sac, "
+      "window+sac, linear, reformer, performer, linformer, nystromformer; found 'sparse'");
 }
 
 TEST(Recipe, FieldsMustFitTogether) {
@@ -260,6 +262,17 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
       EXPECT_EQ(recipe.train.steps, task.steps) << path;
       EXPECT_EQ(recipe.train.warmup_steps, task.warmup) << path;
       EXPECT_EQ(recipe.train.eval_every, task.eval_every) << path;
+    }
+  }
+}
+
+TEST(Recipe, TheSacRecipesLoad) {
+  for (const auto& file : std::filesystem::directory_iterator(EDGEWISE_SOURCE_DIR "/recipes/sac")) {
+    const Recipe recipe = load_recipe(file.path().string());
+    EXPECT_EQ(parse(to_toml(recipe)), recipe) << file.path();
+    EXPECT_EQ(std::ifstream(file.path()).get(), '#') << file.path();
+    if (recipe.attention.kind == "sac" || recipe.attention.kind == "random") {
+      EXPECT_EQ(recipe.sac.alpha, 4) << file.path();
     }
   }
 }

@@ -192,6 +192,26 @@ TEST(Trainer, StopAndResumeEqualsOneRun) {
   }
 }
 
+// The running mean of the rewards is part of a checkpoint.
+TEST(Trainer, StopAndResumeWithEdgesThatLearnByReward) {
+  const ScratchFolder scratch;
+  const Recipe recipe = tiny_recipe({"attention.kind=sac", "sac.estimator=reinforce", "sac.alpha=2",
+                                     "sac.node_dim=8", "train.density_weight=0"});
+  run(recipe, scratch.path() / "whole");
+  const auto folder = scratch.path() / "stopped";
+  run(recipe, folder, false, [&](int64_t steps) {
+    if (steps == 11) std::raise(SIGTERM);
+  });
+  run(recipe, folder, true);
+  expect_same_run(scratch.path() / "whole", folder);
+  const MetricRecord last = read_metrics(folder / "metrics.jsonl").back();
+  EXPECT_GT(number(last, "edge_recall"), 0) << "repeated tokens know their right edges";
+  const MetricRecord first = read_metrics(folder / "metrics.jsonl").front();
+  for (const char* name :
+       {"reward", "reward_baseline", "policy_entropy", "policy_log_prob", "policy_gradient_variance"})
+    EXPECT_TRUE(std::isfinite(number(first, name))) << name;
+}
+
 // A signal during a validation cuts it short; it is made up for after resuming.
 TEST(Trainer, AnInterruptedEvaluationIsRepeated) {
   struct Interrupting : data::RepeatedTokens {

@@ -19,7 +19,7 @@ std::string_view to_string(Split split);
 struct Batch {
   std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower (one tower, or two for retrieval)
   std::vector<at::Tensor> masks;   // one [B, N] bool per tower, true = valid token
-  at::Tensor labels;               // [B] int64, or [B, N] int64 for token classification
+  at::Tensor labels;               // [B] int64, or [B, N] int64 for token classification, -1 = no target
   // A part of the batch may be cut to its own longest item, rounded up to a multiple of this; 0 = the length
   // is fixed, padding is part of the task.
   int64_t trim_multiple = 0;
@@ -41,6 +41,9 @@ class Dataset {
   virtual int64_t length(Split, int64_t /*index*/) const { return max_length(); }
   // Thread-safe. The same indices always give the same batch.
   virtual Batch batch(Split split, std::span<const int64_t> indices) const = 0;
+  // Which edges answer the question, for tasks that know: [B, N, N] bool, query by key. Undefined for the
+  // others.
+  virtual at::Tensor right_edges(const Batch& batch) const;
 };
 
 }  // namespace edgewise::data

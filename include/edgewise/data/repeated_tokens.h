@@ -28,6 +28,7 @@ class RepeatedTokens : public Dataset {
   int64_t max_length() const override { return options_.length; }
   bool labels_tokens() const override { return true; }
   Batch batch(Split split, std::span<const int64_t> indices) const override;
+  at::Tensor right_edges(const Batch& batch) const override;  // to the same token elsewhere
 
   // Expected accuracy of always answering with the more frequent label: 1 - (1 - 1/N)^(N-1), 63.2 % for large
   // N.

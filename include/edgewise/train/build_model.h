@@ -2,6 +2,7 @@
 #pragma once
 
 #include <edgewise/data/dataset.h>
+#include <edgewise/edges/sac_edges.h>
 #include <edgewise/edges/sbm_edges.h>
 #include <edgewise/models/classifier.h>
 #include <edgewise/train/recipe.h>
@@ -14,6 +15,9 @@ ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
 
 // The preset of the recipe with its overrides.
 SbmEdgesOptions sbm_options(const Recipe& recipe);
+
+// The defaults of SacEdges with what the recipe sets in [sac].
+SacEdgesOptions sac_options(const Recipe& recipe);
 
 // Whether the densities of the recipe's model count padding: those of SbmEdges alone do, under `published`.
 bool density_counts_padding(const Recipe& recipe);

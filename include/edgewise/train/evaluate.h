@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 namespace edgewise::train {
 
@@ -29,6 +30,9 @@ struct Evaluation {
   // [layers, H] double on the CPU: edges over valid pairs of all examples together, whatever the batch size.
   // Two towers: their average, batches weighted by the pairs of both.
   at::Tensor density;
+  // For tasks that know their right edges, over all layers and heads and the queries that have a right edge:
+  // chosen edges that are right, and right edges that are chosen.
+  std::optional<double> edge_precision, edge_recall;
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
 };

@@ -1,5 +1,5 @@
-// Recipe: everything that defines a run, one TOML file: [data] [model] [attention] [train]. Names are strings
-// here, as in the file; every name and number has been checked once a recipe is loaded.
+// Recipe: everything that defines a run, one TOML file: [data] [model] [attention] [sac] [train]. Names are
+// strings here, as in the file; every name and number has been checked once a recipe is loaded.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ struct DataRecipe {
   bool fixed_length = false;
   bool mask_zero = false;
   std::string validation = "own";
+  int64_t keys = 0;
+  int64_t values = 8;
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -75,6 +77,35 @@ struct AttentionRecipe {
   bool operator==(const AttentionRecipe&) const = default;
 };
 
+// SacEdgesOptions, field by field; what is unset keeps its default there.
+struct SacRecipe {
+  std::optional<int64_t> alpha;
+  std::optional<int64_t> budget;
+  std::optional<int64_t> node_dim;
+  std::optional<std::string> walk;
+  std::optional<std::string> scorer;
+  std::optional<std::string> sharing;
+  std::optional<std::string> self_edges;
+  std::optional<bool> duplicates;
+  std::optional<int64_t> candidate_window;
+  std::optional<std::string> distance;
+  std::optional<int64_t> distance_buckets;
+  std::optional<int64_t> max_distance;
+  std::optional<std::string> train_decoding;
+  std::optional<std::string> test_decoding;
+  std::optional<int64_t> beam;
+  std::optional<bool> detach_inputs;
+  std::optional<std::string> estimator;
+  std::optional<std::string> credit_form;
+  std::optional<double> policy_weight;
+  std::optional<double> entropy_weight;
+  std::optional<std::string> baseline;
+  std::optional<double> baseline_decay;
+  std::optional<bool> normalize_rewards;
+  std::optional<int64_t> distilled_rows;
+  bool operator==(const SacRecipe&) const = default;
+};
+
 struct TrainRecipe {
   int64_t steps = 1000;
   int64_t batch = 32;
@@ -87,6 +118,7 @@ struct TrainRecipe {
   double beta2 = 0.999;
   double grad_clip = 0;
   double density_weight = 0;
+  int64_t edge_samples = 1;
   int64_t eval_every = 100;
   int64_t eval_batches = 0;
   int64_t eval_draws = 1;
@@ -104,6 +136,7 @@ struct Recipe {
   DataRecipe data;
   ModelRecipe model;
   AttentionRecipe attention;
+  SacRecipe sac;
   TrainRecipe train;
   bool operator==(const Recipe&) const = default;
 };

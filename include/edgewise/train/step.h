@@ -8,6 +8,7 @@
 #include <edgewise/train/precision.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace edgewise::train {
 
@@ -19,6 +20,18 @@ struct StepOptions {
   bool count_padding = false;
   at::Device device = at::kCPU;
   Precision precision = Precision::kFp32;
+  int64_t edge_samples =
+      1;  // draws of the edges per item, for sources that learn by reward; gradients are averaged
+};
+
+// How a source that learns by reward fares, over the items and draws of a step.
+struct PolicyReport {
+  double reward = 0;    // mean log-likelihood of the right answer
+  double baseline = 0;  // what was expected of it, mean over layers too
+  double entropy = 0;   // of a prediction in nats, mean over layers too
+  double log_prob = 0;  // of all actions of an item, summed over layers
+  // Variance over items of one item's gradient, summed over the entries of the predictors' node projections.
+  double gradient_variance = 0;
 };
 
 struct StepReport {
@@ -28,6 +41,7 @@ struct StepReport {
   double accuracy = 0;
   at::Tensor density;  // [layers, H] double on the CPU
   int64_t edges = 0;
+  std::optional<PolicyReport> policy;  // when a source learns by reward
 };
 
 // Adds the gradient of the loss over `batch` to the model's parameters. Item i of the batch draws its edges

@@ -1,0 +1,145 @@
+// Training steps with a source that learns by reward.
+#include <edgewise/edges/sac_edges.h>
+#include <edgewise/train/step.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "models/tiny_model.h"
+#include "train/loss.h"
+
+namespace edgewise::train {
+namespace {
+
+using namespace testing_kit;
+
+EdgeSourceFactory sac_factory(SacEstimator estimator, SacSharing sharing = SacSharing::kPerLayer,
+                              RewardBaseline baseline = RewardBaseline::kRunningMean) {
+  SacEdgesOptions options(2, 16);
+  options.node_dim = 6;
+  options.alpha = 2;
+  options.estimator = estimator;
+  options.sharing = sharing;
+  options.baseline = baseline;
+  options.entropy_weight = 0.01;
+  options.distilled_rows = 3;
+  auto factory = std::make_shared<SacEdgesFactory>(options);
+  return [factory](int64_t layer) { return (*factory)(layer); };
+}
+
+ClassifierPtr make_model(bool tokens, EdgeSourceFactory edges) {
+  torch::manual_seed(5);
+  ClassifierOptions options = tiny_options(std::move(edges));
+  options.encoder.dropout = 0;
+  options.encoder.attention_dropout = 0;
+  if (tokens) return TokenClassifier(options).ptr();
+  return SequenceClassifier(options).ptr();
+}
+
+data::Batch make_batch(bool tokens) {
+  data::Batch batch;
+  batch.tokens.push_back(random_tokens(6, 10, 1));
+  batch.masks.push_back(length_mask({10, 3, 7, 10, 5, 10}, 10));
+  torch::manual_seed(6);
+  batch.labels =
+      tokens ? torch::randint(0, 3, {6, 10}, torch::kLong) : torch::randint(0, 3, {6}, torch::kLong);
+  return batch;
+}
+
+struct Outcome {
+  StepReport report;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+Outcome step_of(const ClassifierPtr& model, bool tokens, const StepOptions& options, uint64_t step = 8) {
+  model->zero_grad();
+  Outcome result;
+  result.report = accumulate_gradients(*model, make_batch(tokens), options, {.seed = 3, .step = step});
+  for (const auto& item : model->named_parameters())
+    if (item.value().grad().defined()) result.gradients[item.key()] = item.value().grad().clone();
+  return result;
+}
+
+class PolicySteps : public testing::TestWithParam<std::tuple<SacEstimator, SacSharing, bool>> {};
+INSTANTIATE_TEST_SUITE_P(All, PolicySteps,
+                         testing::Combine(testing::Values(SacEstimator::kReinforce, SacEstimator::kEdgeCredit,
+                                                          SacEstimator::kStraightThrough,
+                                                          SacEstimator::kDistillation),
+                                          testing::Values(SacSharing::kAllLayers, SacSharing::kPerHead),
+                                          testing::Bool()));
+
+TEST_P(PolicySteps, MicroBatchesEqualTheWholeBatch) {
+  const auto [estimator, sharing, tokens] = GetParam();
+  const auto run = [&, e = estimator, s = sharing, t = tokens](int64_t micro) {
+    // A new model each time: a step tells the baseline its rewards.
+    return step_of(make_model(t, sac_factory(e, s)), t, {.micro_batch = micro});
+  };
+  const Outcome whole = run(0);
+  EXPECT_GT(whole.gradients.at("encoder.layers.0.self_attn.edges.node_weight").abs().max().item<double>(), 0);
+  for (const int64_t micro : {1, 4}) {
+    const Outcome part = run(micro);
+    EXPECT_EQ(part.report.edges, whole.report.edges);
+    const PolicyReport &a = *part.report.policy, &b = *whole.report.policy;
+    EXPECT_NEAR(a.reward, b.reward, 1e-6);
+    EXPECT_NEAR(a.entropy, b.entropy, 1e-5);
+    EXPECT_NEAR(a.log_prob, b.log_prob, 1e-3);
+    EXPECT_NEAR(a.gradient_variance, b.gradient_variance, 1e-3 * b.gradient_variance);
+    for (const auto& [name, gradient] : whole.gradients)
+      EXPECT_TRUE(torch::allclose(part.gradients.at(name), gradient, 1e-3, 1e-6)) << name;
+  }
+}
+
+TEST(PolicyStep, RewardIsTheLogLikelihoodAndBaselineWhatWasSeenBefore) {
+  const ClassifierPtr model = make_model(false, sac_factory(SacEstimator::kReinforce));
+  const StepReport first = step_of(model, false, {}, 1).report, second = step_of(model, false, {}, 2).report;
+  EXPECT_NEAR(first.policy->reward, -first.task_loss, 1e-5);
+  EXPECT_EQ(first.policy->baseline, 0);
+  EXPECT_NEAR(second.policy->baseline, first.policy->reward, 1e-6);
+  EXPECT_GT(first.policy->entropy, 0);
+  EXPECT_LT(first.policy->log_prob, 0);
+  EXPECT_GT(first.policy->gradient_variance, 0);
+}
+
+TEST(PolicyStep, LearnedBaselineGetsItsGradient) {
+  const ClassifierPtr model = make_model(
+      false, sac_factory(SacEstimator::kReinforce, SacSharing::kPerLayer, RewardBaseline::kLearned));
+  const Outcome found = step_of(model, false, {});
+  EXPECT_GT(found.gradients.at("encoder.layers.1.self_attn.edges.value2.bias").abs().item<double>(), 0);
+}
+
+TEST(PolicyStep, SeveralDrawsPerItem) {
+  const auto run = [&](int64_t samples) {
+    return step_of(make_model(false, sac_factory(SacEstimator::kReinforce)), false,
+                   {.edge_samples = samples});
+  };
+  const Outcome one = run(1), three = run(3);
+  EXPECT_EQ(three.report.edges, 3 * one.report.edges);
+  EXPECT_NEAR(three.report.policy->reward, -three.report.task_loss, 1e-5);
+  EXPECT_NE(three.report.policy->reward, one.report.policy->reward);
+  const char* name = "encoder.layers.0.self_attn.edges.node_weight";
+  EXPECT_FALSE(torch::allclose(one.gradients.at(name), three.gradients.at(name)));
+}
+
+TEST(PolicyStep, PatternsAndDenseAttentionHaveNone) {
+  EXPECT_FALSE(step_of(make_model(false, {}), false, {}).report.policy.has_value());
+  EXPECT_FALSE(step_of(make_model(false, sbm_factory()), false, {}).report.policy.has_value());
+}
+
+TEST(Targets, NegativeLabelsAreNone) {
+  data::Batch batch = make_batch(true);
+  const at::Tensor logits = torch::randn({6, 10, 3});
+  const int64_t before = count_targets(batch);
+  batch.labels[0].narrow(0, 0, 4).fill_(-1);
+  EXPECT_EQ(count_targets(batch), before - 4);
+  const at::Tensor changed = logits.clone();
+  changed[0].narrow(0, 0, 4).fill_(3);
+  EXPECT_EQ(task_loss(logits, batch).sum.item<double>(), task_loss(changed, batch).sum.item<double>());
+  EXPECT_TRUE(torch::equal(item_rewards(logits, batch), item_rewards(changed, batch)));
+  // The mean over an item's targets of the right answers' log-probability.
+  const at::Tensor log_p = logits[1].slice(0, 0, 3).to(torch::kDouble).log_softmax(-1);
+  const double expected = log_p.gather(1, batch.labels[1].slice(0, 0, 3).unsqueeze(1)).mean().item<double>();
+  EXPECT_NEAR(item_rewards(logits, batch)[1].item<double>(), expected, 1e-12);
+}
+
+}  // namespace
+}  // namespace edgewise::train
