@@ -97,6 +97,9 @@ Operations attention_operations(const Recipe& recipe, double n, double density, 
   const auto d = static_cast<double>(recipe.model.dim) / static_cast<double>(recipe.model.heads);
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   const bool paper = attention.mode == "paper";
+  TORCH_CHECK_VALUE(attention.kind != "sac" && attention.kind != "window+sac",
+                    "cost: expected an attention whose operations are counted; got '", attention.kind,
+                    "': the predictor of SAC has no formula here yet");
   if (attention.kind == "dense") return dense_operations(n, d);
   if (attention.kind == "linear") return linear_operations(n, d, paper);
   if (attention.kind == "performer") return performer_operations(n, d, number(attention.features));

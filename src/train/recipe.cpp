@@ -163,8 +163,9 @@ void resolve(Recipe& recipe, const std::string& name) {
                     ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
                     " and ", train.steps);
   const std::string& task = recipe.data.name;
-  TORCH_CHECK_VALUE(task == "repeated_tokens" || !recipe.data.path.empty(), name,
-                    ": expected data.path, the folder of the ", task,
+  const bool generated = task == "repeated_tokens" || task == "associative_recall";
+  TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
+                    task,
                     " data; found none; make it with "
                     "'edgewise data ",
                     task, " --out FOLDER' and set data.path=FOLDER");
