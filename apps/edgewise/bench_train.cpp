@@ -42,10 +42,14 @@ struct Contender {
     options.micro_batch = recipe.train.micro_batch;
     options.density_weight = recipe.train.density_weight;
     options.count_padding = train::density_counts_padding(recipe);
+    options.edge_samples = recipe.train.edge_samples;
     options.precision = train::parse_precision(recipe.train.precision);
     optimizer.zero_grad();
     train::StepReport report = train::accumulate_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
+    const double norm = optimizer.gradient_norm();
+    if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip)
+      optimizer.scale_gradients(recipe.train.grad_clip / norm);
     optimizer.step(schedule.at(0));
     return report;
   }
@@ -69,7 +73,9 @@ BenchCase measure_recipe(const std::string& path, const Arguments& a) {
   std::vector<data::Batch> batches;
   double tokens = 0;
   for (int64_t n = 0; n < kBatches; ++n) {
-    batches.push_back(dataset->batch(data::Split::kTrain, order.indices(n)));
+    auto indices = order.indices(n);
+    data::sort_by_length(*dataset, data::Split::kTrain, indices);
+    batches.push_back(dataset->batch(data::Split::kTrain, indices));
     for (const at::Tensor& mask : batches.back().masks) tokens += mask.sum().item<double>() / kBatches;
   }
   double density = 0;
@@ -104,7 +110,7 @@ void add_bench_train(CLI::App& bench, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand(
       "train", "Training steps of a recipe, against the same recipe with dense attention");
-  command->add_option("recipe", arguments->recipes, "recipes, e.g. recipes/listops/sbm-edgewise.toml")
+  command->add_option("recipe", arguments->recipes, "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml")
       ->required();
   command
       ->add_option("--set", arguments->overrides,

@@ -8,6 +8,7 @@
 #include <edgewise/ops/explain.h>
 
 #include "ops/cuda_impl.h"
+#include "ops/kernel_views.h"
 
 namespace edgewise::ops {
 namespace {
@@ -45,10 +46,12 @@ CpuChoice choose_cpu_attention(const AttentionInputs& in) {
   return result;
 }
 
+// Torch's function reads rows as contiguous and does not look: its caller checks, so we do.
 AttentionForward complete_forward(const AttentionInputs& in) {
   AttentionForward result;
   std::tie(result.output, result.lse) = at::_scaled_dot_product_flash_attention_for_cpu(
-      in.query, in.key, in.value, /*dropout_p=*/0, /*is_causal=*/false, /*attn_mask=*/{}, in.scale);
+      with_contiguous_rows(in.query), with_contiguous_rows(in.key), with_contiguous_rows(in.value),
+      /*dropout_p=*/0, /*is_causal=*/false, /*attn_mask=*/{}, in.scale);
   result.output = result.output.contiguous();
   result.lse = result.lse.contiguous();
   return result;
@@ -58,7 +61,8 @@ AttentionBackward complete_backward(const AttentionInputs& in, const AttentionFo
                                     const at::Tensor& grad_output) {
   AttentionBackward result;
   std::tie(result.query, result.key, result.value) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      grad_output, in.query, in.key, in.value, forward.output, forward.lse,
+      grad_output.contiguous(), with_contiguous_rows(in.query), with_contiguous_rows(in.key),
+      with_contiguous_rows(in.value), forward.output.contiguous(), forward.lse.contiguous(),
       /*dropout_p=*/0, /*is_causal=*/false,
       /*attn_mask=*/{}, in.scale);
   return result;

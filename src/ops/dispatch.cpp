@@ -108,7 +108,9 @@ AttentionForward run_forward(const AttentionInputs& in, Backend backend, const E
 AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
                                const at::Tensor& grad, const CreditRequest& credit, Backend backend) {
   RECORD_FUNCTION("edgewise::edge_attention_backward", {});
-  if (is_complete(backend, in, credit.learner)) return complete_backward(in, forward, grad);
+  // Credit is a number per edge too, whoever asks for it.
+  if (credit.rule == kernels::CreditRule::kNone && !credit.probes && is_complete(backend, in, credit.learner))
+    return complete_backward(in, forward, grad);
   switch (resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
       return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit)

@@ -26,11 +26,23 @@ constexpr int64_t kRowCost = 4, kTaskCost = 4096;
 // Tasks per thread: rows are of uneven degree, and a thread may be slowed down by its neighbours.
 constexpr int64_t kTasksPerThread = 8;
 
-// body(begin, end) over ranges of rows of about equal work: edges counted, not rows. Every thread begins with
-// neighbouring ranges of its own, so that it meets few heads and keeps them in its cache, and helps the
-// others when it is done. Every row has one owner, so the result does not depend on who took it.
+// What threads have in common while they go through the rows.
+enum class Heads {
+  kOwn,     // each begins with heads of its own, which stay in its cache
+  kShared,  // all are in the same head: one that only the cache they share can hold
+};
+
+// The heads' rows that are gathered from, `row_bytes` each.
+Heads share_heads(int64_t rows_of_head, int64_t row_bytes) {
+  constexpr int64_t kOwnCache = int64_t{1} << 20;
+  return rows_of_head * row_bytes > kOwnCache ? Heads::kShared : Heads::kOwn;
+}
+
+// body(begin, end) over ranges of rows of about equal work: edges counted, not rows. Threads take ranges from
+// a queue, their own first, then those of others. Every row has one owner, so the result does not depend on
+// who took it.
 template <typename Body>
-void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
+void for_rows(const int64_t* offsets, int64_t rows, Heads heads, const Body& body) {
   const auto work_before = [&](int64_t row) { return offsets[row] + kRowCost * row; };
   const int64_t work = work_before(rows), most_threads = at::get_num_threads();
   const int64_t tasks =
@@ -48,17 +60,17 @@ void for_rows(const int64_t* offsets, int64_t rows, const Body& body) {
     }
     return low;
   };
-  const auto first_task = [&](int64_t thread) { return tasks * thread / threads; };
+  const int64_t queues = heads == Heads::kOwn ? threads : 1;
+  const auto first_task = [&](int64_t queue) { return tasks * queue / queues; };
   struct alignas(64) Next {  // a cache line each
     std::atomic<int64_t> task;
   };
-  std::vector<Next> next(static_cast<size_t>(threads));
-  for (int64_t thread = 0; thread < threads; ++thread)
-    next[static_cast<size_t>(thread)].task = first_task(thread);
+  std::vector<Next> next(static_cast<size_t>(queues));
+  for (int64_t queue = 0; queue < queues; ++queue) next[static_cast<size_t>(queue)].task = first_task(queue);
   at::parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
-    for (int64_t n = 0; n < threads; ++n) {
-      const int64_t owner = (thread + n) % threads, stop = first_task(owner + 1);
-      std::atomic<int64_t>& task_of = next[static_cast<size_t>(owner)].task;
+    for (int64_t n = 0; n < queues; ++n) {
+      const int64_t queue = (thread + n) % queues, stop = first_task(queue + 1);
+      std::atomic<int64_t>& task_of = next[static_cast<size_t>(queue)].task;
       for (int64_t task = task_of++; task < stop; task = task_of++) {
         const int64_t begin = first_row(task), end = task + 1 == tasks ? rows : first_row(task + 1);
         if (begin < end) body(begin, end);
@@ -99,6 +111,14 @@ AttentionInputs row_contiguous(AttentionInputs in) {
   in.key = for_gathering(in.key, degree);
   in.value = for_gathering(in.value, degree);
   return in;
+}
+
+// For the passes over queries, which gather keys and values, and over keys, which gather queries and
+// gradients.
+template <typename T>
+Heads share_heads(const AttentionInputs& in) {
+  return share_heads(std::max(in.query.size(2), in.key.size(2)),
+                     (in.query.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(T)));
 }
 
 // The kernels of the level in use; throws when EDGEWISE_CPU_LEVEL asks for one that cannot run here.
@@ -145,6 +165,7 @@ at::Tensor sparse_times_dense(Side side, const EdgeSet& edges, const at::Tensor&
   params.out = data_of<T>(out);
   const auto kernel = level_product_kernels<T>().gather_sum;
   for_rows(params.offsets, shape.batch * shape.heads * length,
+           share_heads(dense.size(2), width * static_cast<int64_t>(sizeof(T))),
            [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   return out;
 }
@@ -166,7 +187,7 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_attention_kernels<T>().forward;
-    for_rows(params.edges.row_offsets, shape.rows(),
+    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
              [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   });
   return result;
@@ -205,7 +226,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
     const auto kernels = level_attention_kernels<T>();
-    for_rows(params.edges.row_offsets, shape.rows(),
+    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
              [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
 
     kernels::AttentionColumnsParams<T> columns;
@@ -216,7 +237,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     columns.softmax = params.softmax;
     columns.grad_key = data_of<T>(result.key);
     columns.grad_value = data_of<T>(result.value);
-    for_rows(columns.edges.column_offsets, shape.columns(),
+    for_rows(columns.edges.column_offsets, shape.columns(), share_heads<T>(in),
              [&](int64_t begin, int64_t end) { kernels.backward_columns(columns, begin, end); });
 
     if (credit.probes) {
@@ -228,7 +249,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
       probe.output = params.output;
       probe.lse = forward.lse.const_data_ptr<Accumulator<T>>();
       probe.credit = result.probe_credit.mutable_data_ptr<Accumulator<T>>();
-      for_rows(probe.probes.row_offsets, shape.rows(),
+      for_rows(probe.probes.row_offsets, shape.rows(), share_heads<T>(in),
                [&](int64_t begin, int64_t end) { kernels.probe_credit(probe, begin, end); });
     }
   });
@@ -270,6 +291,7 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
     params.out = out.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_product_kernels<T>().edge_dot;
     for_rows(params.edges.row_offsets, edges.shape().rows(),
+             share_heads(right.size(2), right.size(3) * static_cast<int64_t>(sizeof(T))),
              [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
     return out;
   });

@@ -97,9 +97,6 @@ Operations attention_operations(const Recipe& recipe, double n, double density, 
   const auto d = static_cast<double>(recipe.model.dim) / static_cast<double>(recipe.model.heads);
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   const bool paper = attention.mode == "paper";
-  TORCH_CHECK_VALUE(attention.kind != "sac" && attention.kind != "window+sac",
-                    "cost: expected an attention whose operations are counted; got '", attention.kind,
-                    "': the predictor of SAC has no formula here yet");
   if (attention.kind == "dense") return dense_operations(n, d);
   if (attention.kind == "linear") return linear_operations(n, d, paper);
   if (attention.kind == "performer") return performer_operations(n, d, number(attention.features));
@@ -138,6 +135,9 @@ Recipe dense_recipe(const Recipe& recipe) {
 }
 
 RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
+  TORCH_CHECK_VALUE(recipe.attention.kind != "sac" && recipe.attention.kind != "window+sac",
+                    "cost: expected an attention whose operations are counted; got '", recipe.attention.kind,
+                    "': the predictor of SAC has no formula here yet");
   TORCH_CHECK_VALUE(options.batch > 0, "cost: expected a batch of at least 1; got ", options.batch);
   Recipe sized = recipe;
   const auto dataset = noise_dataset(recipe, options.length);

@@ -173,9 +173,8 @@ void resolve(Recipe& recipe, const std::string& name) {
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
   TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
                     ": expected data.validation = test with text only; found it with ", task);
-  TORCH_CHECK_VALUE(recipe.data.name != "repeated_tokens" || model.max_length == 0 ||
-                        model.max_length >= recipe.data.length,
-                    name, ": expected model.max_length to be at least data.length; found ", model.max_length,
+  TORCH_CHECK_VALUE(!generated || model.max_length == 0 || model.max_length >= recipe.data.length, name,
+                    ": expected model.max_length to be at least data.length; found ", model.max_length,
                     " and ", recipe.data.length, "; model.max_length = 0 takes the dataset's");
 }
 

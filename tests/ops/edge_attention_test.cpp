@@ -305,5 +305,27 @@ TEST(EdgeAttentionThreads, ResultsDoNotDependOnThreads) {
   EXPECT_TRUE(at::equal(outputs[0], outputs[1]));
 }
 
+// A complete float32 graph goes to torch's dense attention, which trusts that rows are contiguous.
+TEST(CompleteGraph, TakesRowsThatAreNotContiguous) {
+  const EdgeSet edges = EdgeSet::from_mask(at::ones({2, 2, 64, 64}, at::kBool));
+  const auto turned = [](uint64_t seed) {
+    return kit::randn({2, 2, 16, 64}, seed, at::kFloat).transpose(2, 3);
+  };
+  std::vector<at::Tensor> given = {turned(1), turned(2), turned(3)}, straight;
+  for (at::Tensor& x : given) {
+    straight.push_back(x.contiguous().requires_grad_());
+    x = x.detach().requires_grad_();
+    ASSERT_FALSE(x.is_contiguous());
+  }
+  const at::Tensor a = functional::edge_attention(given[0], given[1], given[2], edges),
+                   b = functional::edge_attention(straight[0], straight[1], straight[2], edges);
+  EXPECT_TRUE(at::allclose(a, b, 1e-5, 1e-6));
+  const at::Tensor grad = turned(4);
+  a.backward(grad);
+  b.backward(grad.contiguous());
+  for (size_t n = 0; n < 3; ++n)
+    EXPECT_TRUE(at::allclose(given[n].grad(), straight[n].grad(), 1e-5, 1e-6)) << n;
+}
+
 }  // namespace
 }  // namespace edgewise

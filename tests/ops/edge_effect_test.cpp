@@ -66,6 +66,25 @@ TEST(EdgeEffect, LeaveOneOutAndSuffixAreDifferencesOfLosses) {
   }
 }
 
+// All pairs, float32: where attention itself would go to a dense route that knows no edges.
+TEST(EdgeEffect, CompleteGraphsHaveEffectsToo) {
+  const at::Tensor q = kit::randn({1, 2, 64, 16}, 1, at::kFloat),
+                   k = kit::randn({1, 2, 64, 16}, 2, at::kFloat),
+                   v = kit::randn({1, 2, 64, 16}, 3, at::kFloat);
+  const EdgeSet edges = EdgeSet::from_mask(at::ones({1, 2, 64, 64}, at::kBool));
+  const auto effects = [&](at::ScalarType dtype) {
+    EdgeEffect effect;
+    effect.values = at::zeros({edges.edge_count()}, dtype).requires_grad_();
+    effect.rule = EffectRule::kLogit;
+    functional::edge_attention(q.to(dtype), k.to(dtype), v.to(dtype), edges, effect)
+        .square()
+        .sum()
+        .backward();
+    return effect.values.grad();
+  };
+  EXPECT_TRUE(at::allclose(effects(at::kFloat).to(at::kDouble), effects(at::kDouble), 1e-4, 1e-5));
+}
+
 TEST(EdgeEffect, RefusesWhatDoesNotFit) {
   const Setting s;
   EdgeEffect effect;
