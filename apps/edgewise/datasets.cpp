@@ -44,7 +44,8 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
   if (data::is_byte_task(wanted.name)) {
     TORCH_CHECK_VALUE(std::filesystem::exists(data::byte_examples_path(wanted.path, wanted.name)), "no ",
                       wanted.name, " data in '", wanted.path, "'; make it with: edgewise data ", wanted.name,
-                      " --from FOLDER --out ", wanted.path);
+                      wanted.name == "pathfinder" ? " --generate --out " : " --from FOLDER --out ",
+                      wanted.path);
     data::ByteDatasetOptions options = data::lra_options(wanted.name);
     options.fixed_length = wanted.fixed_length;
     options.mask_zero = wanted.mask_zero;

@@ -63,11 +63,13 @@ int run(const EvalArguments& arguments) {
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.json) {
-    const train::MetricRecord record = {
+    train::MetricRecord record = {
         {"run", folder.string()},      {"split", arguments.split},
         {"step", info.step},           {"loss", result.loss},
         {"accuracy", result.accuracy}, {"density", result.density.mean().item<double>()},
         {"examples", result.examples}};
+    if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
+    if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
     std::cout << train::to_json_line(record) << "\n";
     return 0;
   }
@@ -78,6 +80,8 @@ int run(const EvalArguments& arguments) {
   for (const Baseline& baseline : baselines(*dataset, split))
     table.add({"  " + baseline.name, percent(baseline.accuracy)});
   table.add({"loss", fixed(result.loss, 4)});
+  if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
+  if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
   for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
     std::string heads;
     for (int64_t head = 0; head < result.density.size(1); ++head)

@@ -161,7 +161,7 @@ void resolve(Recipe& recipe, const std::string& name) {
                     recipe.attention.conv_kernel);
   TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
                     ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
-                    " and ", train.steps);
+                    " and ", train.steps, "; for a short run lower it too: --set train.warmup_steps=0");
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
   TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
