@@ -26,7 +26,8 @@ TEST(Train, ARecipeBecomesAResult) {
 
   const Call evaluated = call(scratch, {"eval", run, "--split", "validation"});
   EXPECT_EQ(evaluated.status, 0) << evaluated.err;
-  EXPECT_THAT(evaluated.out, AllOf(HasSubstr("best.safetensors"), HasSubstr("validation examples  16")));
+  EXPECT_THAT(evaluated.out,
+              AllOf(HasSubstr("best.safetensors"), ::testing::ContainsRegex("validation examples +16\n")));
 
   const Call compared = call(scratch, {"compare", run, "--svg", scratch.file("curves.svg")});
   EXPECT_EQ(compared.status, 0) << compared.err;
