@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <edgewise/version.h>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -27,6 +29,10 @@ int main(int argc, char** argv) {
   // Large tensors on large pages, before torch asks: rows are gathered from all over them, which at tens of
   // thousands of tokens is more small pages than the TLB holds (docs/kernels/cpu-attention.md).
   ::setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);
+  // What one step used stays for the next. By default every large tensor goes back to the system, which
+  // clears its pages when the next step asks for them: a tenth of a step on 64K tokens.
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
   CLI::App app{
       "Edgewise: attention over learned sparse graphs.\n"
       "Start with: edgewise train recipes/demo/edgewise.toml",

@@ -53,17 +53,8 @@ struct AttentionForwardParams {
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
 
-// What the row pass leaves behind for the column pass, which forms the weights anew: a_ij = share exp(s_ij -
-// top). 16 bytes a row stay in the cache where two numbers an edge would not.
-template <typename Acc>
-struct RowSoftmax {
-  Acc top;    // the largest score of the row
-  Acc share;  // 1 / sum of exp(s - top)
-  Acc ubar;   // dL/do_i . o_i
-  Acc unused;
-};
-
-// Row pass of the backward.
+// Row pass of the backward. The columns' side follows by ScatterSumParams from the two numbers an edge that it
+// leaves behind: dk_j = scale sum_i logit_grads_ij q_i and dv_j = sum_i weights_ij dL/do_i.
 template <typename T>
 struct AttentionBackwardParams {
   CsrView edges;
@@ -72,38 +63,13 @@ struct AttentionBackwardParams {
   double scale = 1;
   DropoutParams dropout;
   HeadView<T> query, key, value;
-  const T* grad_output = nullptr;                 // [B*H*L, Dv]
-  const T* output = nullptr;                      // [B*H*L, Dv]
-  RowSoftmax<Accumulator<T>>* softmax = nullptr;  // [B*H*L]; rows with no edge stay as they are
-  T* grad_query = nullptr;                        // [B*H*L, D]
+  const T* grad_output = nullptr;         // [B*H*L, Dv]
+  const T* output = nullptr;              // [B*H*L, Dv]
+  T* grad_query = nullptr;                // [B*H*L, D]
+  Accumulator<T>* weights = nullptr;      // [E] a_ij after dropout
+  Accumulator<T>* logit_grads = nullptr;  // [E] dL/ds_ij
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
-};
-
-// The same edges by key: column c = (b*H + h)*S + j.
-struct CscView {
-  int64_t heads = 0;
-  int64_t queries = 0;                      // L
-  int64_t keys = 0;                         // S
-  const int64_t* column_offsets = nullptr;  // [B*H*S + 1]
-  const int32_t* row_indices = nullptr;     // [E] query within the head
-};
-
-// Column pass of the backward: dk_j = scale sum_i dL/ds_ij q_i and dv_j = sum_i a_ij dL/do_i.
-template <typename T>
-struct AttentionColumnsParams {
-  CscView edges;
-  int64_t head_dim = 0;
-  int64_t value_dim = 0;
-  double scale = 1;
-  DropoutParams dropout;
-  HeadView<T> query;                                    // [B, H, L, D]
-  HeadView<T> key;                                      // [B, H, S, D]
-  HeadView<T> value;                                    // [B, H, S, Dv]
-  HeadView<T> grad_output;                              // [B, H, L, Dv]
-  const RowSoftmax<Accumulator<T>>* softmax = nullptr;  // [B*H*L]
-  T* grad_key = nullptr;                                // [B*H*S, D]
-  T* grad_value = nullptr;                              // [B*H*S, Dv]
 };
 
 // What adding each absent edge would do: credit = sigmoid(s - lse) (u - ubar).
@@ -120,21 +86,32 @@ struct ProbeCreditParams {
   Accumulator<T>* credit = nullptr;     // [number of probes]
 };
 
-// out_r = sum over the entries e of row r of coefficients[ids[e]] * factor * dense[head of r][indices[e]].
+// out_r = sum over the edges e of row r of factor * coefficients[e] * dense[head of r][indices[e]].
 template <typename T>
 struct GatherSumParams {
   int64_t heads = 0;
-  int64_t rows_per_head = 0;  // L, or S for a column pass
-  int64_t dense_rows = 0;     // S, or L for a column pass: rows of `dense` per head
+  int64_t rows_per_head = 0;  // L
+  int64_t dense_rows = 0;     // S: rows of `dense` per head
   int64_t width = 0;
   double factor = 1;
   const int64_t* offsets = nullptr;              // [B*H*rows_per_head + 1]
   const int32_t* indices = nullptr;              // [E] row of `dense` within the head
-  const int64_t* ids = nullptr;                  // [E] position in `coefficients`; null = e itself
   const Accumulator<T>* coefficients = nullptr;  // [E]
-  HeadView<T> dense;                             // [B, H, other side, width]
+  HeadView<T> dense;                             // [B, H, S, width]
   bool accumulate = false;                       // add to `out` instead of overwriting
   T* out = nullptr;                              // [B*H*rows_per_head, width]
+};
+
+// out_c = sum over the edges e of column c = (b*H + h)*S + j of factor * coefficients[e] * dense[row of e],
+// from the edges in row order: no transposed list is needed. A kernel call takes a range of columns.
+template <typename T>
+struct ScatterSumParams {
+  CsrView edges;  // columns sorted within each row
+  int64_t width = 0;
+  double factor = 1;
+  const Accumulator<T>* coefficients = nullptr;  // [E]
+  HeadView<T> dense;                             // [B, H, L, width]
+  T* out = nullptr;                              // [B*H*S, width]
 };
 
 // Per-edge dot products left_i . right_j.

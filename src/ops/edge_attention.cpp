@@ -39,26 +39,24 @@ struct Call : torch::CustomClassHolder {
   at::Tensor lse, dropped;  // of AttentionForward
 };
 
-// values[e] / rates[item of edge e].
-at::Tensor divided_by_rates(const at::Tensor& values, const EdgeSet& edges,
-                            const std::vector<double>& rates) {
+// values[e] / rates[item of edge e], in place.
+at::Tensor& divide_by_rates(at::Tensor& values, const EdgeSet& edges, const std::vector<double>& rates) {
   if (std::adjacent_find(rates.begin(), rates.end(), std::not_equal_to<>()) == rates.end())
-    return values / (rates.empty() ? 1.0 : rates[0]);
+    return values.div_(rates.empty() ? 1.0 : rates[0]);
   const EdgeShape& shape = edges.shape();
   const int64_t item_rows = shape.heads * shape.queries;
   if (!values.is_cpu()) {
     const at::Tensor items = edges.edge_rows().div(std::max<int64_t>(item_rows, 1), "floor");
-    return values /
-           at::tensor(rates, at::kDouble).to(values.device(), values.scalar_type()).index_select(0, items);
+    return values.div_(
+        at::tensor(rates, at::kDouble).to(values.device(), values.scalar_type()).index_select(0, items));
   }
   // The edges of an item lie together: no index per edge needed.
-  at::Tensor result = at::empty_like(values);
   const int64_t* offsets = edges.row_offsets().const_data_ptr<int64_t>();
   for (int64_t item = 0; item < shape.batch; ++item) {
     const int64_t begin = offsets[item * item_rows], count = offsets[(item + 1) * item_rows] - begin;
-    result.narrow(0, begin, count).copy_(values.narrow(0, begin, count) / rates[static_cast<size_t>(item)]);
+    values.narrow(0, begin, count).div_(rates[static_cast<size_t>(item)]);
   }
-  return result;
+  return values;
 }
 
 // The gradients of the memberships from the gradients of attention and of the sampled density.
@@ -87,8 +85,8 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
     const at::Tensor rows = ops::multiply_rows(set, values.to(target), credit.key_side.detach());
     const at::Tensor columns =
         ops::multiply_columns(set, values.to(target), credit.query_membership.detach());
-    query_grad = query_grad.defined() ? query_grad + rows : rows;
-    key_grad = key_grad.defined() ? key_grad + columns : columns;
+    query_grad = query_grad.defined() ? query_grad.add_(rows) : rows;
+    key_grad = key_grad.defined() ? key_grad.add_(columns) : columns;
   };
   if (backward.credit.defined()) {
     at::Tensor values = clipped(penalised ? backward.credit + density_part(edges) : backward.credit);
@@ -98,7 +96,8 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   }
   if (credit.discarded && penalised) add(*credit.discarded, clipped(density_part(*credit.discarded)));
   if (backward.probe_credit.defined()) {
-    at::Tensor probe_values = divided_by_rates(backward.probe_credit, *credit.probes, credit.probe_rates);
+    at::Tensor probe_values = backward.probe_credit;
+    divide_by_rates(probe_values, *credit.probes, credit.probe_rates);
     if (slope) probe_values = probe_values * law_slope(credit, *credit.probes).to(value_type);
     add(*credit.probes, probe_values);
   }

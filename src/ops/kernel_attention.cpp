@@ -19,7 +19,6 @@ namespace edgewise::ops {
 namespace {
 
 using kernels::Accumulator;
-using kernels::RowSoftmax;
 
 // What a row costs beside its edges, in edges; and the least work worth a task.
 constexpr int64_t kRowCost = 4, kTaskCost = 4096;
@@ -108,16 +107,23 @@ double mean_degree(const AttentionInputs& in) {
 AttentionInputs row_contiguous(AttentionInputs in) {
   const double degree = mean_degree(in);
   in.query = with_contiguous_rows(in.query);
+  if (worth_a_copy(in.key, degree) && worth_a_copy(in.value, degree)) {
+    // Side by side: whoever wants a key wants its value next.
+    at::Tensor both = fresh({in.key.size(0), in.key.size(1), in.key.size(2), in.key.size(3) + in.value.size(3)},
+                            in.key.options());
+    in.key = both.narrow(3, 0, in.key.size(3)).copy_(in.key);
+    in.value = both.narrow(3, in.key.size(3), in.value.size(3)).copy_(in.value);
+    return in;
+  }
   in.key = for_gathering(in.key, degree);
   in.value = for_gathering(in.value, degree);
   return in;
 }
 
-// For the passes over queries, which gather keys and values, and over keys, which gather queries and
-// gradients.
+// For the passes over queries, which gather keys and values.
 template <typename T>
 Heads share_heads(const AttentionInputs& in) {
-  return share_heads(std::max(in.query.size(2), in.key.size(2)),
+  return share_heads(in.key.size(2),
                      (in.query.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(T)));
 }
 
@@ -133,40 +139,60 @@ kernels::cpu::ProductKernels<T> level_product_kernels() {
   return kernels::cpu::active_product_kernels<T>();
 }
 
-enum class Side { kRows, kColumns };
-
-// factor * G dense (rows) or factor * G^T dense (columns).
+// G dense.
 template <typename T>
-at::Tensor sparse_times_dense(Side side, const EdgeSet& edges, const at::Tensor& values,
-                              const at::Tensor& dense, double factor) {
+at::Tensor sum_over_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   const EdgeShape& shape = edges.shape();
-  const int64_t length = side == Side::kRows ? shape.queries : shape.keys, width = dense.size(3);
+  const int64_t width = dense.size(3);
   const at::Tensor rows = for_gathering(
       dense, static_cast<double>(edges.edge_count()) /
                  static_cast<double>(std::max<int64_t>(dense.numel() / std::max<int64_t>(width, 1), 1)));
-  at::Tensor out = fresh({shape.batch, shape.heads, length, width}, dense.options());
+  at::Tensor out = fresh({shape.batch, shape.heads, shape.queries, width}, dense.options());
   kernels::GatherSumParams<T> params;
   params.heads = shape.heads;
-  params.rows_per_head = length;
+  params.rows_per_head = shape.queries;
   params.dense_rows = dense.size(2);
   params.width = width;
-  params.factor = factor;
-  if (side == Side::kRows) {
-    params.offsets = edges.row_offsets().const_data_ptr<int64_t>();
-    params.indices = edges.col_indices().const_data_ptr<int32_t>();
-  } else {
-    const TransposedEdges& transposed = edges.transposed();
-    params.offsets = transposed.column_offsets.const_data_ptr<int64_t>();
-    params.indices = transposed.row_indices.const_data_ptr<int32_t>();
-    params.ids = transposed.edge_ids.const_data_ptr<int64_t>();
-  }
+  params.offsets = edges.row_offsets().const_data_ptr<int64_t>();
+  params.indices = edges.col_indices().const_data_ptr<int32_t>();
   params.coefficients = values.const_data_ptr<Accumulator<T>>();
   params.dense = head_view<T>(rows);
   params.out = data_of<T>(out);
   const auto kernel = level_product_kernels<T>().gather_sum;
-  for_rows(params.offsets, shape.batch * shape.heads * length,
+  for_rows(params.offsets, shape.rows(),
            share_heads(dense.size(2), width * static_cast<int64_t>(sizeof(T))),
            [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
+  return out;
+}
+
+// factor * G^T dense. A range of columns walks through the rows of its head, so heads are cut only where
+// there are too few of them for the threads.
+template <typename T>
+at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense,
+                            double factor = 1) {
+  const EdgeShape& shape = edges.shape();
+  const at::Tensor rows = with_contiguous_rows(dense);
+  at::Tensor out = fresh({shape.batch, shape.heads, shape.keys, dense.size(3)}, dense.options());
+  kernels::ScatterSumParams<T> params;
+  params.edges = csr_view(edges);
+  params.width = dense.size(3);
+  params.factor = factor;
+  params.coefficients = values.const_data_ptr<Accumulator<T>>();
+  params.dense = head_view<T>(rows);
+  params.out = data_of<T>(out);
+  const auto kernel = level_product_kernels<T>().scatter_sum;
+  const int64_t heads = shape.batch * shape.heads, threads = at::get_num_threads();
+  const bool divides = heads % threads == 0 || heads >= 4 * threads || edges.edge_count() < kTaskCost;
+  const int64_t cuts = divides ? 1
+                               : std::clamp<int64_t>(2 * threads / std::max<int64_t>(heads, 1), 1,
+                                                     std::max<int64_t>(shape.keys / 64, 1));
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, std::min(threads, heads * cuts), 1, [&](int64_t, int64_t) {
+    for (int64_t task = next++; task < heads * cuts; task = next++) {
+      const int64_t first = task / cuts * shape.keys, cut = task % cuts;
+      kernel(params, first + shape.keys * cut / cuts, first + shape.keys * (cut + 1) / cuts);
+    }
+  });
   return out;
 }
 
@@ -195,21 +221,15 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
 
 AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
                                   const at::Tensor& grad_output, const CreditRequest& credit) {
-  AttentionInputs in = row_contiguous(given);
-  in.query = for_gathering(in.query, mean_degree(in));  // by the column pass
+  const AttentionInputs in = row_contiguous(given);
   const EdgeShape& shape = in.edges.shape();
-  const at::Tensor grad = for_gathering(grad_output.contiguous(), mean_degree(in)),
-                   output = forward.output.contiguous();
+  const at::Tensor grad = grad_output.contiguous(), output = forward.output.contiguous();
   const auto per_edge = [&](int64_t count) {
     return fresh({count}, in.query.options().dtype(in.accumulator()));
   };
   AttentionBackward result;
   result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
-  result.key = fresh({shape.batch, shape.heads, shape.keys, in.query.size(3)}, in.query.options());
-  result.value = fresh({shape.batch, shape.heads, shape.keys, in.value.size(3)}, in.query.options());
-  // [B*H*L] RowSoftmax
-  const at::Tensor softmax = fresh({shape.rows(), sizeof(RowSoftmax<float>) / sizeof(float)},
-                                   in.query.options().dtype(in.accumulator()));
+  const at::Tensor weights = per_edge(in.edges.edge_count()), logit_grads = per_edge(in.edges.edge_count());
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -219,26 +239,17 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.dropout = dropout_params(in);
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
-
-    params.softmax =
-        reinterpret_cast<RowSoftmax<Accumulator<T>>*>(softmax.mutable_data_ptr<Accumulator<T>>());
     params.grad_query = data_of<T>(result.query);
+    params.weights = weights.mutable_data_ptr<Accumulator<T>>();
+    params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
     const auto kernels = level_attention_kernels<T>();
     for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
              [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
 
-    kernels::AttentionColumnsParams<T> columns;
-    columns.edges = csc_view(in.edges);
-    set_common<T>(columns, in);
-    columns.dropout = params.dropout;
-    columns.grad_output = head_view<T>(grad);
-    columns.softmax = params.softmax;
-    columns.grad_key = data_of<T>(result.key);
-    columns.grad_value = data_of<T>(result.value);
-    for_rows(columns.edges.column_offsets, shape.columns(), share_heads<T>(in),
-             [&](int64_t begin, int64_t end) { kernels.backward_columns(columns, begin, end); });
+    result.key = sum_over_columns<T>(in.edges, logit_grads, in.query, in.scale);
+    result.value = sum_over_columns<T>(in.edges, weights, grad);
 
     if (credit.probes) {
       result.probe_credit = per_edge(credit.probes->edge_count());
@@ -265,14 +276,14 @@ int count_kernel_threads() {
 at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   if (!dense.is_cpu()) return reference::multiply_rows(edges, values, dense);
   return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
-    return sparse_times_dense<decltype(tag)>(Side::kRows, edges, values, dense, 1);
+    return sum_over_rows<decltype(tag)>(edges, values, dense);
   });
 }
 
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   if (!dense.is_cpu()) return reference::multiply_columns(edges, values, dense);
   return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
-    return sparse_times_dense<decltype(tag)>(Side::kColumns, edges, values, dense, 1);
+    return sum_over_columns<decltype(tag)>(edges, values, dense);
   });
 }
 

@@ -48,16 +48,21 @@ inline at::Tensor with_contiguous_rows(const at::Tensor& tensor) {
   return tensor.stride(3) == 1 || tensor.size(3) <= 1 ? tensor : tensor.contiguous();
 }
 
-// The same for rows that are read again and again in any order, `times` each on average. They are copied
-// where a copy pays: rows of several heads interleaved [B, N, H, W], which would share a fraction of the
-// cache's sets, and heads too large for the cache, which move to huge pages.
-inline at::Tensor for_gathering(const at::Tensor& tensor, double times) {
+// Whether rows that are read again and again in any order, `times` each on average, should be copied first:
+// rows of several heads interleaved [B, N, H, W], which would share a fraction of the cache's sets, and heads
+// too large for the cache, which move to huge pages.
+inline bool worth_a_copy(const at::Tensor& tensor, double times) {
   constexpr double kWorthACopy = 4;
   constexpr size_t kLargeHead = size_t{4} << 20;
   const bool scattered = tensor.stride(2) != tensor.size(3);
   const bool large =
       static_cast<size_t>(tensor.size(2) * tensor.size(3)) * tensor.element_size() >= kLargeHead;
-  if (times < kWorthACopy || (!scattered && !large)) return with_contiguous_rows(tensor);
+  return times >= kWorthACopy && (scattered || large);
+}
+
+// [B, H, N, W] with contiguous rows, copied where that pays.
+inline at::Tensor for_gathering(const at::Tensor& tensor, double times) {
+  if (!worth_a_copy(tensor, times)) return with_contiguous_rows(tensor);
   at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
   return graph::on_huge_pages(copy).copy_(tensor);
 }
@@ -71,13 +76,6 @@ inline kernels::CsrView csr_view(const EdgeSet& edges) {
   const EdgeShape& shape = edges.shape();
   return {shape.heads, shape.queries, shape.keys, edges.row_offsets().const_data_ptr<int64_t>(),
           edges.col_indices().const_data_ptr<int32_t>()};
-}
-
-inline kernels::CscView csc_view(const EdgeSet& edges) {
-  const EdgeShape& shape = edges.shape();
-  const TransposedEdges& transposed = edges.transposed();
-  return {shape.heads, shape.queries, shape.keys, transposed.column_offsets.const_data_ptr<int64_t>(),
-          transposed.row_indices.const_data_ptr<int32_t>()};
 }
 
 }  // namespace edgewise::ops

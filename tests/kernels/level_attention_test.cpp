@@ -32,8 +32,8 @@ struct Problem {
   double scale = 0.3, dropout = 0;
   uint64_t dropout_key = 77;
   std::vector<T> q, k, v, grad;
-  std::vector<int64_t> row_offsets = {0}, column_offsets, edge_ids;
-  std::vector<int32_t> columns, rows;
+  std::vector<int64_t> row_offsets = {0};
+  std::vector<int32_t> columns;
 
   // Row i gets degrees[i] edges.
   Problem(const std::vector<int64_t>& degrees, int64_t key_count, int64_t dim, int64_t dim_v, uint32_t seed)
@@ -55,18 +55,10 @@ struct Problem {
       columns.insert(columns.end(), chosen.begin(), chosen.end());
       row_offsets.push_back(static_cast<int64_t>(columns.size()));
     }
-    column_offsets.push_back(0);
-    for (int32_t j = 0; j < keys; ++j) {
-      for (int64_t i = 0; i < queries; ++i)
-        for (int64_t e = row_offsets[size_t(i)]; e < row_offsets[size_t(i) + 1]; ++e)
-          if (columns[size_t(e)] == j) rows.push_back(static_cast<int32_t>(i)), edge_ids.push_back(e);
-      column_offsets.push_back(static_cast<int64_t>(rows.size()));
-    }
   }
 
   int64_t edges() const { return static_cast<int64_t>(columns.size()); }
   CsrView csr() const { return {1, queries, keys, row_offsets.data(), columns.data()}; }
-  CscView csc() const { return {1, queries, keys, column_offsets.data(), rows.data()}; }
   HeadView<T> view(const std::vector<T>& x, int64_t width) const {
     return {x.data(), static_cast<int64_t>(x.size()), static_cast<int64_t>(x.size()), width};
   }
@@ -89,7 +81,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
       dk(size_t(p.keys * p.head_dim)), dv(size_t(p.keys * p.value_dim));
   std::vector<Acc> lse(static_cast<size_t>(p.queries)), credit(static_cast<size_t>(p.edges())),
       probe_credit(credit.size());
-  std::vector<RowSoftmax<Acc>> softmax(static_cast<size_t>(p.queries));
+  std::vector<Acc> weights(credit.size()), logit_grads(credit.size());
 
   AttentionForwardParams<T> forward;
   forward.edges = p.csr();
@@ -105,18 +97,19 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
   rows.head_dim = p.head_dim, rows.value_dim = p.value_dim, rows.scale = p.scale;
   rows.query = forward.query, rows.key = forward.key, rows.value = forward.value;
   rows.grad_output = p.grad.data(), rows.output = output.data();
-  rows.softmax = softmax.data(), rows.grad_query = dq.data();
+  rows.weights = weights.data(), rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
   rows.rule = rule, rows.credit = credit.data();
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
-  AttentionColumnsParams<T> columns;
-  columns.edges = p.csc();
-  columns.head_dim = p.head_dim, columns.value_dim = p.value_dim, columns.scale = p.scale;
-  columns.query = forward.query, columns.grad_output = p.view(p.grad, p.value_dim);
-  columns.softmax = softmax.data(), columns.dropout = forward.dropout;
-  columns.key = forward.key, columns.value = forward.value;
-  columns.grad_key = dk.data(), columns.grad_value = dv.data();
-  in_pieces(p.keys, [&](int64_t begin, int64_t end) { kernels.backward_columns(columns, begin, end); });
+  ScatterSumParams<T> columns;
+  columns.edges = p.csr(), columns.width = p.head_dim, columns.factor = p.scale;
+  columns.coefficients = logit_grads.data(), columns.dense = forward.query, columns.out = dk.data();
+  const auto scatter_sum = active_product_kernels<T>().scatter_sum;
+  in_pieces(p.keys, [&](int64_t begin, int64_t end) { scatter_sum(columns, begin, end); });
+  columns.width = p.value_dim, columns.factor = 1;
+  columns.coefficients = weights.data(), columns.dense = p.view(p.grad, p.value_dim);
+  columns.out = dv.data();
+  in_pieces(p.keys, [&](int64_t begin, int64_t end) { scatter_sum(columns, begin, end); });
 
   ProbeCreditParams<T> probes;
   probes.probes = forward.edges;
@@ -360,9 +353,11 @@ TEST_P(Levels, TheSameBitsHoweverTheRowsAreCut) {
 }
 
 TEST_P(Levels, ProductsOfMembershipWidth) {
-  for (const int64_t width : {1, 5, 32, 100, 128, 256}) {
-    SCOPED_TRACE(width);
-    const Problem<float> p(degrees_around_the_vector_width(), 50, width, width, 10);
+  const std::pair<int64_t, int64_t> cases[] = {{1, 50},   {5, 50},   {32, 50},   {100, 50},
+                                               {128, 50}, {256, 50}, {32, 3000}, {136, 3000}};
+  for (const auto& [width, keys] : cases) {  // 3000 keys: blocks of columns
+    SCOPED_TRACE("width " + std::to_string(width) + ", keys " + std::to_string(keys));
+    const Problem<float> p(degrees_around_the_vector_width(), keys, width, width, 10);
     std::vector<float> values, dots(p.columns.size()), rows(p.q.size(), 1.0f), columns(p.k.size());
     std::mt19937 random(11);
     std::normal_distribution<float> normal;
@@ -374,10 +369,7 @@ TEST_P(Levels, ProductsOfMembershipWidth) {
     sum.offsets = p.row_offsets.data(), sum.indices = p.columns.data(), sum.coefficients = values.data();
     sum.dense = p.view(p.k, width), sum.out = rows.data(), sum.accumulate = true;
     kernels.gather_sum(sum, 0, p.queries);
-    sum.rows_per_head = p.keys, sum.factor = 1, sum.accumulate = false;
-    sum.offsets = p.column_offsets.data(), sum.indices = p.rows.data(), sum.ids = p.edge_ids.data();
-    sum.dense = p.view(p.q, width), sum.out = columns.data();
-    kernels.gather_sum(sum, 0, p.keys);
+    kernels.scatter_sum({p.csr(), width, 3, values.data(), p.view(p.q, width), columns.data()}, 0, p.keys);
 
     std::vector<double> want_dots, want_rows(rows.size(), 1.0), want_columns(columns.size());
     for (int64_t i = 0; i < p.queries; ++i)
@@ -388,7 +380,7 @@ TEST_P(Levels, ProductsOfMembershipWidth) {
           const double left = p.q[size_t(i * width + d)], right = p.k[size_t(j * width + d)];
           product += left * right;
           want_rows[size_t(i * width + d)] += 2 * values[size_t(e)] * right;
-          want_columns[size_t(j * width + d)] += values[size_t(e)] * left;
+          want_columns[size_t(j * width + d)] += 3 * values[size_t(e)] * left;
         }
         want_dots.push_back(product);
       }

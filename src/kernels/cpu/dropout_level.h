@@ -82,13 +82,5 @@ void dropout_of_row(const DropoutParams& params, int64_t head_index, int64_t row
       params, head_index, [&](int64_t) EDGEWISE_INLINE_LAMBDA { return row; },
       [&](int64_t e) EDGEWISE_INLINE_LAMBDA { return columns[e]; }, count, factors);
 }
-// Of a column's edges.
-template <typename Acc>
-void dropout_of_column(const DropoutParams& params, int64_t head_index, const int32_t* rows, int64_t column,
-                       int64_t count, Acc* factors) {
-  dropout_factors(
-      params, head_index, [&](int64_t e) EDGEWISE_INLINE_LAMBDA { return rows[e]; },
-      [&](int64_t) EDGEWISE_INLINE_LAMBDA { return column; }, count, factors);
-}
 
 }  // namespace edgewise::kernels::cpu::EDGEWISE_LEVEL

@@ -3,9 +3,9 @@
 // Row i attends over its edges N_i:  s_ij = scale q_i . k_j,  a = softmax over N_i,  o_i = sum_j a_ij v_j.
 // Backward, with g = dL/do_i, u_ij = g . v_j (times the dropout factor) and ubar = g . o_i:
 //   dL/ds_ij = a_ij (u_ij - ubar),   dq_i = scale sum_j dL/ds_ij k_j                       (rows, CSR)
-//   dk_j = scale sum_i dL/ds_ij q_i,   dv_j = sum_i a_ij g_i (a after dropout)             (columns, CSC)
-// Every row and column is summed by one thread in a fixed order: no atomics, one result for any number of
-// threads. A row is a sequence of short loops over buffers that stay in the L1 cache.
+//   dk_j = scale sum_i dL/ds_ij q_i,   dv_j = sum_i a_ij g_i (a after dropout)      (scatter_sum)
+// Every row is summed by one thread in a fixed order: no atomics, one result for any number of threads. A row
+// is a sequence of short loops over buffers that stay in the L1 cache.
 #include <cmath>
 #include <limits>
 
@@ -81,7 +81,7 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
   const bool wide_keys = params.head_dim * static_cast<int64_t>(sizeof(T)) >= kWideRow;
   const int64_t stop = edges.row_offsets[row_end];
   for_groups(
-      lists_of(edges), row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+      edges, row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
         const int64_t batch = group.place.batch, head = group.place.head;
         const T* const queries = params.query.head(batch, head);
         const T* const keys = params.key.head(batch, head);
@@ -136,6 +136,13 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
       return forward_of_width<0>(params, row_begin, row_end);
   }
 }
+
+template <typename Acc>
+struct RowSoftmax {
+  Acc top;    // the largest score of the row
+  Acc share;  // 1 / sum of exp(s - top)
+  Acc ubar;   // dL/do_i . o_i
+};
 
 // Exact effect of removing each edge, a / (1 - a) (u - ubar). Where one edge holds most of the weight that
 // form cancels for it, and the mean of u over the *other* edges is formed directly. An only edge leaves
@@ -210,7 +217,7 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
              *const factors = factor_scratch.buffer(0);
   const int64_t stop = edges.row_offsets[row_end];
   for_groups(
-      lists_of(edges), row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+      edges, row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
         const int64_t batch = group.place.batch, head = group.place.head;
         const T* const queries = params.query.head(batch, head);
         const T* const keys = params.key.head(batch, head);
@@ -249,8 +256,7 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
           const Acc total = exponentials(scores, top, r.degree, weights);
           const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
                                params.output + r.row * params.value_dim, params.value_dim);
-          const RowSoftmax<Acc> softmax{top, 1 / total, ubar, 0};
-          params.softmax[r.row] = softmax;
+          const RowSoftmax<Acc> softmax{top, 1 / total, ubar};
           const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
           Acc* const logit_grads = all_logit_grads + r.buffer;
           for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
@@ -260,6 +266,11 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
           });
           credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
                         params.credit ? params.credit + r.begin : nullptr);
+          if (params.dropout.p > 0) multiply_by(weights, factors, r.degree);
+          for_vectors<Acc>(r.degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+            V::load(weights + e).store_first(params.weights + r.begin + e, lanes);
+            V::load(logit_grads + e).store_first(params.logit_grads + r.begin + e, lanes);
+          });
         }
         group.for_turns(true, edges.col_indices,
                         [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
@@ -288,118 +299,6 @@ void backward_rows(const AttentionBackwardParams<T>& params, int64_t row_begin, 
   }
 }
 
-template <int N, typename T>
-void backward_columns_of_width(const AttentionColumnsParams<T>& params, int64_t column_begin,
-                               int64_t column_end) {
-  using Acc = Accumulator<T>;
-  using V = Vec<Acc>;
-  const CscView& edges = params.edges;
-  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
-  const bool wide = widest * static_cast<int64_t>(sizeof(T)) >= kWideRow;
-  const Scratch<Acc> scratch(2, group_buffer(edges.column_offsets, column_begin, column_end, group_edges(2)));
-  const Scratch<Acc> column_scratch(4, largest_degree(edges.column_offsets, column_begin, column_end));
-  const Scratch<Acc> partials(kGroupRows, (widest + 15) / 16 * 16);
-  Acc *const all_weights = scratch.buffer(0), *const all_logit_grads = scratch.buffer(1),
-             *const tops = column_scratch.buffer(0), *const shares = column_scratch.buffer(1),
-             *const ubars = column_scratch.buffer(2), *const factors = column_scratch.buffer(3);
-  const int64_t stop = edges.column_offsets[column_end];
-  for_groups(
-      lists_of(edges), column_begin, column_end, group_edges(2),
-      [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
-        const int64_t batch = group.place.batch, head = group.place.head;
-        const T* const keys = params.key.head(batch, head);
-        const T* const values = params.value.head(batch, head);
-        // Asked for ahead by the products; the sums find them where the products left them.
-        const auto known = [&](const GroupRow& column, const Turn& turn,
-                               int64_t stride) EDGEWISE_INLINE_LAMBDA {
-          return known_entries<T>(column.begin + turn.first, stop, edges.queries, stride);
-        };
-        const auto queries = [&](const GroupRow& column, const Turn& turn, int64_t ahead = 0)
-                                 EDGEWISE_INLINE_LAMBDA {
-                                   return Gathered<T>{params.query.head(batch, head),
-                                                      params.query.row_stride,
-                                                      params.head_dim,
-                                                      edges.row_indices + column.begin + turn.first,
-                                                      turn.count,
-                                                      ahead};
-                                 };
-        const auto grads = [&](const GroupRow& column, const Turn& turn, int64_t ahead = 0)
-                               EDGEWISE_INLINE_LAMBDA {
-                                 return Gathered<T>{params.grad_output.head(batch, head),
-                                                    params.grad_output.row_stride,
-                                                    params.value_dim,
-                                                    edges.row_indices + column.begin + turn.first,
-                                                    turn.count,
-                                                    ahead};
-                               };
-        // The same products in the same order as in the row pass: the same weights, bit for bit.
-        group.for_turns(
-            wide, edges.row_indices, [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-              dots_of<N>(keys + group.query(turn.number) * params.key.row_stride,
-                         queries(column, turn, known(column, turn, params.query.row_stride)),
-                         static_cast<Acc>(params.scale), all_weights + column.buffer + turn.first);
-            });
-        group.for_turns(wide, edges.row_indices,
-                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          dots_of<N>(values + group.query(turn.number) * params.value.row_stride,
-                                     grads(column, turn, known(column, turn, params.grad_output.row_stride)),
-                                     Acc{1}, all_logit_grads + column.buffer + turn.first);
-                        });
-        const RowSoftmax<Acc>* softmax = params.softmax + group.place.head_index * edges.queries;
-        for (int n = 0; n < group.count; ++n) {
-          const GroupRow& column = group.rows[n];
-          Acc *const weights = all_weights + column.buffer, *const logit_grads =
-                                                                all_logit_grads + column.buffer;
-          const int32_t* rows = edges.row_indices + column.begin;
-          for (int64_t e = 0; e < column.degree; ++e) {
-            const RowSoftmax<Acc>& row = softmax[rows[e]];
-            tops[e] = row.top, shares[e] = row.share, ubars[e] = row.ubar;
-          }
-          if (params.dropout.p > 0) {
-            dropout_of_column(params.dropout, group.place.head_index, rows, group.query(n), column.degree,
-                              factors);
-            multiply_by(logit_grads, factors, column.degree);
-          }
-          for_vectors<Acc>(column.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-            const V weight = exp(V::load(weights + e) - V::load(tops + e)) * V::load(shares + e);
-            weight.store(weights + e);
-            (weight * (V::load(logit_grads + e) - V::load(ubars + e))).store(logit_grads + e);
-          });
-          if (params.dropout.p > 0) multiply_by(weights, factors, column.degree);
-        }
-        const auto target = [&](T* out, Acc factor, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-          SumTarget<T> result{out, factor};
-          result.partial = partials.buffer(turn.number);
-          result.first = turn.is_first, result.last = turn.is_last;
-          return result;
-        };
-        group.for_turns(true, edges.row_indices,
-                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          sum_of<N>(all_logit_grads + column.buffer + turn.first, queries(column, turn),
-                                    target(params.grad_key + column.row * params.head_dim,
-                                           static_cast<Acc>(params.scale), turn));
-                        });
-        group.for_turns(true, edges.row_indices,
-                        [&](const GroupRow& column, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          sum_of<N>(all_weights + column.buffer + turn.first, grads(column, turn),
-                                    target(params.grad_value + column.row * params.value_dim, Acc{1}, turn));
-                        });
-      });
-}
-
-template <typename T>
-void backward_columns(const AttentionColumnsParams<T>& params, int64_t column_begin, int64_t column_end) {
-  constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
-  switch (params.head_dim == params.value_dim ? params.head_dim : 0) {
-    case 2 * kWidth:
-      return backward_columns_of_width<2>(params, column_begin, column_end);
-    case 4 * kWidth:
-      return backward_columns_of_width<4>(params, column_begin, column_end);
-    default:
-      return backward_columns_of_width<0>(params, column_begin, column_end);
-  }
-}
-
 template <typename T>
 void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
@@ -414,6 +313,11 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
     const int32_t* columns = edges.col_indices + begin;
     const T* query = params.query.head(place.batch, place.head) + place.query * params.query.row_stride;
     const T* grad = params.grad_output + row * params.value_dim;
+    if (row + 1 < row_end) {
+      prefetch_row(query + params.query.row_stride, params.head_dim);
+      prefetch_row(grad + params.value_dim, params.value_dim);
+      prefetch_row(params.output + (row + 1) * params.value_dim, params.value_dim);
+    }
     const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
     dots(query,
          {params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns, degree,
@@ -436,7 +340,7 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
 
 template <typename T>
 AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward_rows<T>, backward_columns<T>, probe_credit<T>};
+  return {forward<T>, backward_rows<T>, probe_credit<T>};
 }
 template AttentionKernels<float> attention_kernels<float>();
 template AttentionKernels<Bf16> attention_kernels<Bf16>();

@@ -39,6 +39,14 @@ EDGEWISE_INLINE int64_t known_entries(int64_t begin, int64_t stop, int64_t rows_
   return rows_of_head * row_stride * static_cast<int64_t>(sizeof(T)) > kInCache ? stop - begin : 0;
 }
 
+// Asks for a row that comes after many gathered ones: between two rows the hardware forgets that rows follow
+// each other.
+template <typename T>
+EDGEWISE_INLINE void prefetch_row(const T* row, int64_t width) {
+  const char* const bytes = reinterpret_cast<const char*>(row);
+  for (int64_t b = 0; b < width * static_cast<int64_t>(sizeof(T)); b += 64) __builtin_prefetch(bytes + b);
+}
+
 // The fixed side of the dot products, kept in registers when its width is N vectors.
 template <typename T, int N>
 struct Left {

@@ -28,13 +28,13 @@ template <typename T>
 struct AttentionKernels {
   RangeKernel<AttentionForwardParams<T>> forward;
   RangeKernel<AttentionBackwardParams<T>> backward_rows;
-  RangeKernel<AttentionColumnsParams<T>> backward_columns;
   RangeKernel<ProbeCreditParams<T>> probe_credit;
 };
 
 template <typename T>
 struct ProductKernels {
   RangeKernel<GatherSumParams<T>> gather_sum;
+  RangeKernel<ScatterSumParams<T>> scatter_sum;
   RangeKernel<EdgeDotParams<T>> edge_dot;
 };
 

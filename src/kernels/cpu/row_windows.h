@@ -68,34 +68,21 @@ struct RowGroup {
   }
 };
 
-// The lists of either side: rows with their keys (CSR), or keys with their rows (CSC; then "row" means key).
-struct Lists {
-  int64_t heads, length;
-  const int64_t* offsets;
-  const int32_t* indices;
-};
-EDGEWISE_INLINE Lists lists_of(const CsrView& edges) {
-  return {edges.heads, edges.queries, edges.row_offsets, edges.col_indices};
-}
-EDGEWISE_INLINE Lists lists_of(const CscView& edges) {
-  return {edges.heads, edges.keys, edges.column_offsets, edges.row_indices};
-}
-
 // body(group) over the rows begin .. end; a group is full with kGroupRows rows or `most_edges` edges.
 template <typename Body>
-EDGEWISE_INLINE void for_groups(const Lists& lists, int64_t begin, int64_t end, int64_t most_edges,
+EDGEWISE_INLINE void for_groups(const CsrView& edges, int64_t begin, int64_t end, int64_t most_edges,
                                 const Body& body) {
   RowGroup group;
   int64_t used = 0;
-  for_rows(lists.heads, lists.length, begin, end,
+  for_rows(edges.heads, edges.queries, begin, end,
            [&](int64_t row, const RowPlace& place) EDGEWISE_INLINE_LAMBDA {
-             const int64_t first = lists.offsets[row], degree = lists.offsets[row + 1] - first;
+             const int64_t first = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - first;
              const int64_t windows = (degree + kWindowEntries / 2) / kWindowEntries;
              if (group.count == 0) group.place = place;
              group.rows[group.count++] = {row, first, degree, used, windows > 1 ? windows : 1};
              used += (degree + 15) / 16 * 16;  // whole vectors
              if (group.count == kGroupRows || used >= most_edges || row + 1 == end ||
-                 place.query + 1 == lists.length) {
+                 place.query + 1 == edges.queries) {
                body(group);
                group.count = 0;
                used = 0;

@@ -1,8 +1,8 @@
 // Products of per-edge values with dense rows, compiled once per CPU level (simd.h).
 //
-// gather_sum serves both sides of a learner's gradient: rows in CSR order (dQ^ = G T) and columns in CSC
-// order (dT = G^T Q^). Each output row has one owner, so there are no atomics and the result does not depend
-// on the number of threads.
+// gather_sum is the rows' side of a gradient (dQ^ = G T), scatter_sum the columns' side (dT = G^T Q^, dK, dV)
+// of the same edges in the same order. Each output row has one owner, so there are no atomics and the result
+// does not depend on the number of threads.
 #include "kernels/cpu/gathered_rows.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
@@ -13,15 +13,8 @@ namespace {
 template <typename T>
 void gather_sum(const GatherSumParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
-  const Scratch<Acc> scratch(1, params.ids ? largest_degree(params.offsets, row_begin, row_end) : 0);
   for_rows(params.heads, params.rows_per_head, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
     const int64_t begin = params.offsets[row], degree = params.offsets[row + 1] - begin;
-    const Acc* coefficients = params.coefficients + begin;
-    if (params.ids) {
-      Acc* ordered = scratch.buffer(0);
-      for (int64_t e = 0; e < degree; ++e) ordered[e] = params.coefficients[params.ids[begin + e]];
-      coefficients = ordered;
-    }
     const Gathered<T> rows{
         params.dense.head(place.batch, place.head),
         params.dense.row_stride,
@@ -29,9 +22,143 @@ void gather_sum(const GatherSumParams<T>& params, int64_t row_begin, int64_t row
         params.indices + begin,
         degree,
         known_entries<T>(begin, params.offsets[row_end], params.dense_rows, params.dense.row_stride)};
-    weighted_sum<T>(coefficients, rows,
+    weighted_sum<T>(params.coefficients + begin, rows,
                     {params.out + row * params.width, static_cast<Acc>(params.factor), params.accumulate});
   });
+}
+
+// Columns whose sums are kept at a time, `bytes` each: as many as the shared cache holds. A row visits every
+// block, so that more and smaller ones never paid; and each visit finds enough edges that all visits together
+// cost no more than the edges do.
+inline int64_t block_columns(const CsrView& edges, int64_t head_index, int64_t bytes) {
+  constexpr int64_t kCache = int64_t{16} << 20;
+  constexpr double kLeastVisit = 8;  // edges
+  const int64_t* offsets = edges.row_offsets + head_index * edges.queries;
+  const int64_t count = offsets[edges.queries] - offsets[0];
+  if (count == 0) return edges.keys;
+  const double columns_per_edge =
+      static_cast<double>(edges.queries) * static_cast<double>(edges.keys) / static_cast<double>(count);
+  const int64_t least = static_cast<int64_t>(kLeastVisit * columns_per_edge);
+  const int64_t columns = least > kCache / bytes ? least : kCache / bytes;
+  return columns < edges.keys ? columns : edges.keys;
+}
+
+// Columns of one head, and the elements d .. d + width of their sums.
+struct ColumnRange {
+  RowPlace place;
+  int64_t begin, end, d, width;
+};
+
+// N vectors of the sums; N = 0: the last elements, fewer than one vector.
+template <int N, typename T>
+void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& range) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  constexpr int kVectors = N > 0 ? N : 1;
+  constexpr int64_t kStride = kVectors * V::kWidth;
+  constexpr int64_t kAhead = 32;  // edges; their sums are asked for before they are wanted
+  const CsrView& edges = params.edges;
+  const int rest = static_cast<int>(range.width);
+  const int64_t block =
+      block_columns(edges, range.place.head_index, kStride * static_cast<int64_t>(sizeof(Acc)));
+  const Scratch<Acc> sums(1, kStride * (block < range.end - range.begin ? block : range.end - range.begin));
+  // Where each row's edges of the next block begin, counted from the row's first edge.
+  const Scratch<int32_t> next(1, edges.queries);
+  const int64_t* offsets = edges.row_offsets + range.place.head_index * edges.queries;
+  for (int64_t row = 0; row < edges.queries; ++row) {
+    const int32_t* first = edges.col_indices + offsets[row];
+    int64_t low = 0, high = range.begin > 0 ? offsets[row + 1] - offsets[row] : 0;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (first[middle] < range.begin)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    next.buffer(0)[row] = static_cast<int32_t>(low);
+  }
+  const int64_t last = offsets[edges.queries];
+  const T* const dense = params.dense.head(range.place.batch, range.place.head) + range.d;
+  const V factor = V::broadcast(static_cast<Acc>(params.factor));
+  for (int64_t begin = range.begin; begin < range.end; begin += block) {
+    const int64_t end = begin + block < range.end ? begin + block : range.end;
+    Acc* const all = sums.buffer(0);
+    for (int64_t i = 0; i < (end - begin) * kStride; i += V::kWidth) V::zero().store(all + i);
+    for (int64_t row = 0; row < edges.queries; ++row) {
+      int64_t e = offsets[row] + next.buffer(0)[row];
+      const int64_t stop = offsets[row + 1];
+      prefetch_row(dense + (row + 1) * params.dense.row_stride, range.width);
+      V left[kVectors];
+      if constexpr (N > 0)
+        load_row(dense + row * params.dense.row_stride, left);
+      else
+        left[0] = V::load_first(dense + row * params.dense.row_stride, rest);
+      for (; e < stop && edges.col_indices[e] < end; ++e) {
+        const int64_t ahead = e + kAhead < last ? edges.col_indices[e + kAhead] : end;
+        if (ahead < end)
+#pragma GCC unroll 16
+          for (int64_t i = 0; i < kStride; i += 64 / static_cast<int64_t>(sizeof(Acc)))
+            __builtin_prefetch(all + (ahead - begin) * kStride + i, 1, 3);
+        Acc* const sum = all + (edges.col_indices[e] - begin) * kStride;
+        const V coefficient = V::broadcast(params.coefficients[e]);
+#pragma GCC unroll 16
+        for (int n = 0; n < kVectors; ++n)
+          fma(coefficient, left[n], V::load(sum + n * V::kWidth)).store(sum + n * V::kWidth);
+      }
+      next.buffer(0)[row] = static_cast<int32_t>(e - offsets[row]);
+    }
+    T* out = params.out + (range.place.head_index * edges.keys + begin) * params.width + range.d;
+    for (const Acc* sum = all; sum < all + (end - begin) * kStride; sum += kStride, out += params.width) {
+      V result[kVectors];
+#pragma GCC unroll 16
+      for (int n = 0; n < kVectors; ++n) result[n] = factor * V::load(sum + n * V::kWidth);
+      if constexpr (N > 0)
+        store_row(out, result);
+      else
+        result[0].store_first(out, rest);
+    }
+  }
+}
+
+template <typename T>
+void scatter_sum(const ScatterSumParams<T>& params, int64_t column_begin, int64_t column_end) {
+  constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
+  const CsrView& edges = params.edges;
+  for (int64_t column = column_begin; column < column_end;) {
+    ColumnRange range;
+    range.place.head_index = column / edges.keys;
+    range.place.batch = range.place.head_index / edges.heads;
+    range.place.head = range.place.head_index % edges.heads;
+    const int64_t first = range.place.head_index * edges.keys;
+    range.begin = column - first;
+    range.end = column_end - first < edges.keys ? column_end - first : edges.keys;
+    range.d = 0;
+    for (int64_t left = params.width; left > 0; left = params.width - range.d) {
+      range.width = left >= 8 * kWidth   ? 8 * kWidth
+                    : left >= 4 * kWidth ? 4 * kWidth
+                    : left >= 2 * kWidth ? 2 * kWidth
+                    : left >= kWidth     ? kWidth
+                                         : left;
+      switch (range.width / kWidth) {
+        case 8:
+          scatter_sum_block<8>(params, range);
+          break;
+        case 4:
+          scatter_sum_block<4>(params, range);
+          break;
+        case 2:
+          scatter_sum_block<2>(params, range);
+          break;
+        case 1:
+          scatter_sum_block<1>(params, range);
+          break;
+        default:
+          scatter_sum_block<0>(params, range);
+      }
+      range.d += range.width;
+    }
+    column = first + range.end;
+  }
 }
 
 template <typename T>
@@ -56,7 +183,7 @@ void edge_dot(const EdgeDotParams<T>& params, int64_t row_begin, int64_t row_end
 
 template <typename T>
 ProductKernels<T> product_kernels() {
-  return {gather_sum<T>, edge_dot<T>};
+  return {gather_sum<T>, scatter_sum<T>, edge_dot<T>};
 }
 template ProductKernels<float> product_kernels<float>();
 template ProductKernels<Bf16> product_kernels<Bf16>();
