@@ -33,7 +33,6 @@ Pair measure_case(const Arguments& arguments, at::ScalarType dtype, int64_t n, i
   const auto make = [&] { return at::randn({1, arguments.heads, n, dim}).to(dtype); };
   const at::Tensor q = make(), k = make(), v = make(), grad = make();
   const EdgeSet edges = EdgeSet::from_mask(at::rand({1, arguments.heads, n, n}) < density);
-  edges.transposed();  // part of the edges as given, like their CSR
   std::vector<Body> bodies;
   if (arguments.backward) {
     for (const at::Tensor& x : {q, k, v}) x.requires_grad_();

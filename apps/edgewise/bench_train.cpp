@@ -5,8 +5,10 @@
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/step.h>
+#include <edgewise/train/trainer.h>
 
 #include <ATen/TensorOperators.h>
+#include <torch/cuda.h>
 
 #include "bench.h"
 #include "bench_case.h"
@@ -26,10 +28,11 @@ struct Arguments {
 struct Contender {
   Contender(const train::Recipe& given, const data::Dataset& dataset)
       : recipe(given),
+        device(train::parse_device(recipe.train.device)),
         model(train::build_model(recipe, dataset)),
-        optimizer(*model, {.beta2 = recipe.train.beta2,
-                           .eps = recipe.train.adam_eps,
-                           .weight_decay = recipe.train.weight_decay}),
+        optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
+                                                .eps = recipe.train.adam_eps,
+                                                .weight_decay = recipe.train.weight_decay}),
         schedule({.kind = train::parse_schedule(recipe.train.schedule),
                   .peak = recipe.train.learning_rate,
                   .steps = recipe.train.steps,
@@ -44,6 +47,7 @@ struct Contender {
     options.count_padding = train::density_counts_padding(recipe);
     options.edge_samples = recipe.train.edge_samples;
     options.precision = train::parse_precision(recipe.train.precision);
+    options.device = device;
     optimizer.zero_grad();
     train::StepReport report = train::accumulate_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
@@ -51,10 +55,12 @@ struct Contender {
     if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip)
       optimizer.scale_gradients(recipe.train.grad_clip / norm);
     optimizer.step(schedule.at(0));
+    if (device.is_cuda()) torch::cuda::synchronize();
     return report;
   }
 
   train::Recipe recipe;
+  at::Device device;
   ClassifierPtr model;
   train::Optimizer optimizer;
   train::Schedule schedule;

@@ -117,14 +117,12 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
     }
     // A row with nothing to attend to would be a softmax over nothing, which some back ends turn into NaN:
     // let it attend to everything and discard the result. The same removes padding queries, as the sparse
-    // path does.
+    // path does. The mask stays as small as it is: spread over the queries it would take N^2 numbers an item.
     const at::Tensor unused = allowed.any(-1, true).logical_not();  // [B, 1, 1 or N, 1]
     const at::Tensor discard = unused | key_mask->logical_not().unsqueeze(1).unsqueeze(-1);  // [B, 1, N, 1]
-    result.output =
-        at::scaled_dot_product_attention(
-            heads.query, heads.key, heads.value,
-            (allowed | unused).expand({shape.batch, 1, shape.queries, shape.keys}), dropout_p, false)
-            .masked_fill(discard, 0);
+    result.output = at::scaled_dot_product_attention(heads.query, heads.key, heads.value, allowed | unused,
+                                                     dropout_p, false)
+                        .masked_fill(discard, 0);
   }
   result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
   result.edge_count =

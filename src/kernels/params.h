@@ -53,8 +53,8 @@ struct AttentionForwardParams {
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
 
-// Row pass of the backward. The columns' side follows by ScatterSumParams from the two numbers an edge that it
-// leaves behind: dk_j = scale sum_i logit_grads_ij q_i and dv_j = sum_i weights_ij dL/do_i.
+// Row pass of the backward. The columns' side follows by ScatterSumParams from the two numbers an edge that
+// it leaves behind: dk_j = scale sum_i logit_grads_ij q_i and dv_j = sum_i weights_ij dL/do_i.
 template <typename T>
 struct AttentionBackwardParams {
   CsrView edges;

@@ -109,8 +109,9 @@ AttentionInputs row_contiguous(AttentionInputs in) {
   in.query = with_contiguous_rows(in.query);
   if (worth_a_copy(in.key, degree) && worth_a_copy(in.value, degree)) {
     // Side by side: whoever wants a key wants its value next.
-    at::Tensor both = fresh({in.key.size(0), in.key.size(1), in.key.size(2), in.key.size(3) + in.value.size(3)},
-                            in.key.options());
+    at::Tensor both =
+        fresh({in.key.size(0), in.key.size(1), in.key.size(2), in.key.size(3) + in.value.size(3)},
+              in.key.options());
     in.key = both.narrow(3, 0, in.key.size(3)).copy_(in.key);
     in.value = both.narrow(3, in.key.size(3), in.value.size(3)).copy_(in.value);
     return in;
@@ -123,8 +124,7 @@ AttentionInputs row_contiguous(AttentionInputs in) {
 // For the passes over queries, which gather keys and values.
 template <typename T>
 Heads share_heads(const AttentionInputs& in) {
-  return share_heads(in.key.size(2),
-                     (in.query.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(T)));
+  return share_heads(in.key.size(2), (in.query.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(T)));
 }
 
 // The kernels of the level in use; throws when EDGEWISE_CPU_LEVEL asks for one that cannot run here.
@@ -159,8 +159,7 @@ at::Tensor sum_over_rows(const EdgeSet& edges, const at::Tensor& values, const a
   params.dense = head_view<T>(rows);
   params.out = data_of<T>(out);
   const auto kernel = level_product_kernels<T>().gather_sum;
-  for_rows(params.offsets, shape.rows(),
-           share_heads(dense.size(2), width * static_cast<int64_t>(sizeof(T))),
+  for_rows(params.offsets, shape.rows(), share_heads(dense.size(2), width * static_cast<int64_t>(sizeof(T))),
            [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   return out;
 }
@@ -275,16 +274,14 @@ int count_kernel_threads() {
 
 at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   if (!dense.is_cpu()) return reference::multiply_rows(edges, values, dense);
-  return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
-    return sum_over_rows<decltype(tag)>(edges, values, dense);
-  });
+  return dispatch_kernel_type(dense.scalar_type(),
+                              [&](auto tag) { return sum_over_rows<decltype(tag)>(edges, values, dense); });
 }
 
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   if (!dense.is_cpu()) return reference::multiply_columns(edges, values, dense);
-  return dispatch_kernel_type(dense.scalar_type(), [&](auto tag) {
-    return sum_over_columns<decltype(tag)>(edges, values, dense);
-  });
+  return dispatch_kernel_type(
+      dense.scalar_type(), [&](auto tag) { return sum_over_columns<decltype(tag)>(edges, values, dense); });
 }
 
 at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right) {

@@ -36,14 +36,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-at::Device parse_device(const std::string& name) {
-  const at::Device device(name);
-  TORCH_CHECK_VALUE(!device.is_cuda() || torch::cuda::is_available(),
-                    "train: expected a GPU for train.device = '", name,
-                    "'; torch sees none. Use --set train.device=cpu.");
-  return device;
-}
-
 std::vector<double> to_vector(const at::Tensor& density) {
   const at::Tensor flat = density.to(at::kCPU, at::kDouble).flatten().contiguous();
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
@@ -79,6 +71,14 @@ std::string short_number(double value) {
 }
 
 }  // namespace
+
+at::Device parse_device(const std::string& name) {
+  const at::Device device(name);
+  TORCH_CHECK_VALUE(!device.is_cuda() || torch::cuda::is_available(),
+                    "train: expected a GPU for train.device = '", name,
+                    "'; torch sees none. Use --set train.device=cpu.");
+  return device;
+}
 
 struct Trainer::State {
   State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);

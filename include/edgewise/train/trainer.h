@@ -5,6 +5,7 @@
 //               checkpoints/last.safetensors (model, optimiser, step), checkpoints/best.safetensors (model)
 #pragma once
 
+#include <c10/core/Device.h>
 #include <edgewise/data/dataset.h>
 #include <edgewise/models/classifier.h>
 #include <edgewise/train/evaluate.h>
@@ -18,6 +19,9 @@
 #include <optional>
 
 namespace edgewise::train {
+
+// train.device of a recipe; throws when torch does not see it.
+at::Device parse_device(const std::string& name);
 
 struct TrainerOptions {
   std::filesystem::path run_folder;

@@ -80,48 +80,47 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
   Acc *const all_scores = scratch.buffer(0), *const factors = factor_scratch.buffer(0);
   const bool wide_keys = params.head_dim * static_cast<int64_t>(sizeof(T)) >= kWideRow;
   const int64_t stop = edges.row_offsets[row_end];
-  for_groups(
-      edges, row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
-        const int64_t batch = group.place.batch, head = group.place.head;
-        const T* const queries = params.query.head(batch, head);
-        const T* const keys = params.key.head(batch, head);
-        const T* const values = params.value.head(batch, head);
-        Acc shares[kGroupRows];
-        group.for_turns(wide_keys, edges.col_indices,
-                        [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
-                                     Gathered<T>{keys, params.key.row_stride, params.head_dim,
-                                                 edges.col_indices + row.begin + turn.first, turn.count,
-                                                 known_entries<T>(row.begin + turn.first, stop, edges.keys,
-                                                                  params.key.row_stride)},
-                                     static_cast<Acc>(params.scale), all_scores + row.buffer + turn.first);
-                        });
-        for (int n = 0; n < group.count; ++n) {
-          const GroupRow& row = group.rows[n];
-          Acc* const scores = all_scores + row.buffer;
-          const Acc top = largest_of(scores, row.degree);  // -inf for a row with no edge
-          const Acc total = exponentials(scores, top, row.degree, scores);
-          shares[n] = total > 0 || total != total ? 1 / total : 0;
-          params.lse[row.row] = top + std::log(total);
-          if (params.dropout.p > 0) {
-            dropout_of_row(params.dropout, group.place.head_index, group.query(n),
-                           edges.col_indices + row.begin, row.degree, factors);
-            multiply_by(scores, factors, row.degree);
-          }
-        }
-        group.for_turns(
-            true, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-              SumTarget<T> target{params.output + row.row * params.value_dim, shares[turn.number]};
-              target.partial = partials.buffer(turn.number);
-              target.first = turn.is_first, target.last = turn.is_last;
-              sum_of<N>(all_scores + row.buffer + turn.first,
-                        Gathered<T>{values, params.value.row_stride, params.value_dim,
-                                    edges.col_indices + row.begin + turn.first, turn.count,
-                                    known_entries<T>(row.begin + turn.first, stop, edges.keys,
-                                                     params.value.row_stride)},
-                        target);
-            });
-      });
+  for_groups(edges, row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+    const int64_t batch = group.place.batch, head = group.place.head;
+    const T* const queries = params.query.head(batch, head);
+    const T* const keys = params.key.head(batch, head);
+    const T* const values = params.value.head(batch, head);
+    Acc shares[kGroupRows];
+    group.for_turns(
+        wide_keys, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+          dots_of<N>(
+              queries + group.query(turn.number) * params.query.row_stride,
+              Gathered<T>{keys, params.key.row_stride, params.head_dim,
+                          edges.col_indices + row.begin + turn.first, turn.count,
+                          known_entries<T>(row.begin + turn.first, stop, edges.keys, params.key.row_stride)},
+              static_cast<Acc>(params.scale), all_scores + row.buffer + turn.first);
+        });
+    for (int n = 0; n < group.count; ++n) {
+      const GroupRow& row = group.rows[n];
+      Acc* const scores = all_scores + row.buffer;
+      const Acc top = largest_of(scores, row.degree);  // -inf for a row with no edge
+      const Acc total = exponentials(scores, top, row.degree, scores);
+      shares[n] = total > 0 || total != total ? 1 / total : 0;
+      params.lse[row.row] = top + std::log(total);
+      if (params.dropout.p > 0) {
+        dropout_of_row(params.dropout, group.place.head_index, group.query(n), edges.col_indices + row.begin,
+                       row.degree, factors);
+        multiply_by(scores, factors, row.degree);
+      }
+    }
+    group.for_turns(
+        true, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+          SumTarget<T> target{params.output + row.row * params.value_dim, shares[turn.number]};
+          target.partial = partials.buffer(turn.number);
+          target.first = turn.is_first, target.last = turn.is_last;
+          sum_of<N>(all_scores + row.buffer + turn.first,
+                    Gathered<T>{
+                        values, params.value.row_stride, params.value_dim,
+                        edges.col_indices + row.begin + turn.first, turn.count,
+                        known_entries<T>(row.begin + turn.first, stop, edges.keys, params.value.row_stride)},
+                    target);
+        });
+  });
 }
 
 template <typename T>
@@ -216,74 +215,68 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
              *const all_u = scratch.buffer(2), *const all_logit_grads = scratch.buffer(3),
              *const factors = factor_scratch.buffer(0);
   const int64_t stop = edges.row_offsets[row_end];
-  for_groups(
-      edges, row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
-        const int64_t batch = group.place.batch, head = group.place.head;
-        const T* const queries = params.query.head(batch, head);
-        const T* const keys = params.key.head(batch, head);
-        const T* const values = params.value.head(batch, head);
-        group.for_turns(
-            wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-              dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
-                         Gathered<T>{
-                             keys, params.key.row_stride, params.head_dim,
+  for_groups(edges, row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+    const int64_t batch = group.place.batch, head = group.place.head;
+    const T* const queries = params.query.head(batch, head);
+    const T* const keys = params.key.head(batch, head);
+    const T* const values = params.value.head(batch, head);
+    group.for_turns(wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+      dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
+                 Gathered<T>{keys, params.key.row_stride, params.head_dim,
                              edges.col_indices + r.begin + turn.first, turn.count,
                              known_entries<T>(r.begin + turn.first, stop, edges.keys, params.key.row_stride)},
-                         static_cast<Acc>(params.scale), all_scores + r.buffer + turn.first);
-            });
-        group.for_turns(wide, edges.col_indices,
-                        [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          dots_of<N>(params.grad_output + r.row * params.value_dim,
-                                     Gathered<T>{values, params.value.row_stride, params.value_dim,
-                                                 edges.col_indices + r.begin + turn.first, turn.count,
-                                                 known_entries<T>(r.begin + turn.first, stop, edges.keys,
-                                                                  params.value.row_stride)},
-                                     Acc{1}, all_u + r.buffer + turn.first);
-                        });
-        for (int n = 0; n < group.count; ++n) {
-          const GroupRow& r = group.rows[n];
-          if (r.degree == 0) continue;
-          Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
-                     *const u = all_u + r.buffer;
-          if (params.dropout.p > 0) {
-            dropout_of_row(params.dropout, group.place.head_index, group.query(n),
-                           edges.col_indices + r.begin, r.degree, factors);
-            multiply_by(u, factors, r.degree);
-          }
-          // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
-          // a huge maximum.
-          const Acc top = largest_of(scores, r.degree);
-          const Acc total = exponentials(scores, top, r.degree, weights);
-          const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
-                               params.output + r.row * params.value_dim, params.value_dim);
-          const RowSoftmax<Acc> softmax{top, 1 / total, ubar};
-          const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
-          Acc* const logit_grads = all_logit_grads + r.buffer;
-          for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-            const V weight = V::load(weights + e) * share;
-            weight.store(weights + e);
-            (weight * (V::load(u + e) - mean)).store(logit_grads + e);
-          });
-          credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
-                        params.credit ? params.credit + r.begin : nullptr);
-          if (params.dropout.p > 0) multiply_by(weights, factors, r.degree);
-          for_vectors<Acc>(r.degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-            V::load(weights + e).store_first(params.weights + r.begin + e, lanes);
-            V::load(logit_grads + e).store_first(params.logit_grads + r.begin + e, lanes);
-          });
-        }
-        group.for_turns(true, edges.col_indices,
-                        [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-                          SumTarget<T> target{params.grad_query + r.row * params.head_dim,
-                                              static_cast<Acc>(params.scale)};
-                          target.partial = partials.buffer(turn.number);
-                          target.first = turn.is_first, target.last = turn.is_last;
-                          sum_of<N>(all_logit_grads + r.buffer + turn.first,
-                                    Gathered<T>{keys, params.key.row_stride, params.head_dim,
-                                                edges.col_indices + r.begin + turn.first, turn.count},
-                                    target);
-                        });
+                 static_cast<Acc>(params.scale), all_scores + r.buffer + turn.first);
+    });
+    group.for_turns(wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+      dots_of<N>(
+          params.grad_output + r.row * params.value_dim,
+          Gathered<T>{values, params.value.row_stride, params.value_dim,
+                      edges.col_indices + r.begin + turn.first, turn.count,
+                      known_entries<T>(r.begin + turn.first, stop, edges.keys, params.value.row_stride)},
+          Acc{1}, all_u + r.buffer + turn.first);
+    });
+    for (int n = 0; n < group.count; ++n) {
+      const GroupRow& r = group.rows[n];
+      if (r.degree == 0) continue;
+      Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
+                 *const u = all_u + r.buffer;
+      if (params.dropout.p > 0) {
+        dropout_of_row(params.dropout, group.place.head_index, group.query(n), edges.col_indices + r.begin,
+                       r.degree, factors);
+        multiply_by(u, factors, r.degree);
+      }
+      // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
+      // a huge maximum.
+      const Acc top = largest_of(scores, r.degree);
+      const Acc total = exponentials(scores, top, r.degree, weights);
+      const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
+                           params.output + r.row * params.value_dim, params.value_dim);
+      const RowSoftmax<Acc> softmax{top, 1 / total, ubar};
+      const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
+      Acc* const logit_grads = all_logit_grads + r.buffer;
+      for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+        const V weight = V::load(weights + e) * share;
+        weight.store(weights + e);
+        (weight * (V::load(u + e) - mean)).store(logit_grads + e);
       });
+      credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
+                    params.credit ? params.credit + r.begin : nullptr);
+      if (params.dropout.p > 0) multiply_by(weights, factors, r.degree);
+      for_vectors<Acc>(r.degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        V::load(weights + e).store_first(params.weights + r.begin + e, lanes);
+        V::load(logit_grads + e).store_first(params.logit_grads + r.begin + e, lanes);
+      });
+    }
+    group.for_turns(true, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
+      SumTarget<T> target{params.grad_query + r.row * params.head_dim, static_cast<Acc>(params.scale)};
+      target.partial = partials.buffer(turn.number);
+      target.first = turn.is_first, target.last = turn.is_last;
+      sum_of<N>(all_logit_grads + r.buffer + turn.first,
+                Gathered<T>{keys, params.key.row_stride, params.head_dim,
+                            edges.col_indices + r.begin + turn.first, turn.count},
+                target);
+    });
+  });
 }
 
 template <typename T>
