@@ -98,50 +98,71 @@ class PairDecisions {
   PairWords high_[4] = {};
 };
 
-// 32 independent coins, each 1 with probability `rate`: those of columns 32 group .. 32 group + 31 of a row.
-// The number of ones is drawn first (Binomial, by inversion), then their places. limits[k] = 2^32 P(at most k
-// ones), from coin_limits.
-inline constexpr int kCoins = 32;
+// 128 independent coins, each 1 with probability `rate`: four words of a bit tile, those of the rows 16 w + g
+// and 16 w + g + 8 (block = 32 tile row + 8 w + g) in tile column
+// `tile`. The number of ones is drawn first (Binomial, by inversion), then their places; above a
+// rate of 1/2 the coins are turned over.
+inline constexpr int kCoins = 128;
 inline constexpr uint32_t kSurely = 0xFFFFFFFFu;  // a limit that no number passes
-EDGEWISE_BOTH uint32_t coins(uint64_t key, int row, int group, const uint32_t* limits) {
-  uint32_t draw = 0;
-  PairWords words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), draw, kCoinLane, key);
-  int count = 0;
-  while (count < kCoins && words.word[0] >= limits[count] && limits[count] != kSurely) ++count;
-  if (count == kCoins) return ~0u;
-  uint32_t bits = 0, source = words.word[1];
-  int word = 1, left = 6;  // places are 5 bits: six to a word
-  while (count > 0) {
-    if (left == 0) {
-      if (++word == 4) {
-        words = philox7(static_cast<uint32_t>(row), static_cast<uint32_t>(group), ++draw, kCoinLane, key);
-        word = 0;
-      }
-      source = word == 0   ? words.word[0]
-               : word == 1 ? words.word[1]
-               : word == 2 ? words.word[2]
-                           : words.word[3];
-      left = 6;
-    }
-    const uint32_t one = 1u << (source & 31);
-    source >>= 5;
-    --left;
-    if (bits & one) continue;
-    bits |= one;
-    --count;
-  }
-  return bits;
-}
+struct CoinLaw {
+  uint32_t limits[kCoins];  // 2^32 P(at most k ones)
+  uint32_t turned;          // 0, or all bits: the coins are of 1 - rate
+  uint32_t padding[3];      // to 16 bytes
+};
 
-inline void coin_limits(double rate, uint32_t* limits /* [32] */) {
-  // P(k + 1) = P(k) (32 - k) / (k + 1) rate / (1 - rate).
+inline CoinLaw coin_law(double rate) {
+  CoinLaw law{};
+  law.turned = rate > 0.5 ? ~0u : 0;
+  const double rare = rate > 0.5 ? 1 - rate : rate;
+  // P(k + 1) = P(k) (128 - k) / (k + 1) rate / (1 - rate).
   double term = 1, total = 0;
-  for (int n = 0; n < kCoins; ++n) term *= 1 - rate;
+  for (int n = 0; n < kCoins; ++n) term *= 1 - rare;
   for (int k = 0; k < kCoins; ++k) {
     total += term;
     const double scaled = total * 4294967296.0;
-    limits[k] = rate >= 1 ? 0 : rate <= 0 || scaled >= 4294967295.0 ? kSurely : static_cast<uint32_t>(scaled);
-    term *= rate / (1 - rate) * (kCoins - k) / (k + 1);
+    law.limits[k] = rare <= 0 || scaled >= 4294967295.0 ? kSurely : static_cast<uint32_t>(scaled);
+    term *= rare / (1 - rare) * (kCoins - k) / (k + 1);
+  }
+  return law;
+}
+
+// Writes the four words, not yet turned, to word_at(0 .. 3).
+template <typename WordAt>
+EDGEWISE_BOTH void coins(uint64_t key, uint32_t block, uint32_t tile, const CoinLaw& law,
+                         const WordAt& word_at) {
+  uint32_t draw = 0;
+  PairWords random = philox7(block, tile, draw, kCoinLane, key);
+  const uint32_t number = random.word[0] == kSurely ? kSurely - 1 : random.word[0];
+  // The first limits all at once: a loop over them would wait for one after another.
+  constexpr int kFirst = 8;
+  int count = 0;
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (int k = 0; k < kFirst; ++k) count += number >= law.limits[k];
+  if (count == kFirst)
+    while (count < kCoins && number >= law.limits[count]) ++count;
+  for (uint32_t n = 0; n < 4; ++n) word_at(n) = 0;
+  uint32_t source = random.word[1];
+  int word = 1, left = 4;  // places are 7 bits: four to a word
+  while (count > 0) {
+    if (left == 0) {
+      if (++word == 4) {
+        random = philox7(block, tile, ++draw, kCoinLane, key);
+        word = 0;
+      }
+      source = word == 0   ? random.word[0]
+               : word == 1 ? random.word[1]
+               : word == 2 ? random.word[2]
+                           : random.word[3];
+      left = 4;
+    }
+    uint32_t& bits = word_at(source >> 5 & 3);
+    const uint32_t before = bits, after = before | 1u << (source & 31);
+    bits = after;
+    count -= after != before;
+    source >>= 7;
+    --left;
   }
 }
 

@@ -21,9 +21,8 @@ using kernels::cuda::HeadTensor;
 
 // One bit per pair must fit comfortably.
 constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
-// Room for pairs that the products leave open: with bf16 memberships a few in 10^5, with fp32 below one in
-// 128.
-constexpr int64_t kPairsPerOpenPlace = 128;
+// Room for pairs that the products leave open: of random numbers a few in 10^4.
+constexpr int64_t kPairsPerOpenPlace = 512;
 
 int64_t padded_clusters(int64_t clusters) {
   int64_t wanted = 16;
@@ -78,14 +77,22 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   kernels::cuda::TileSampleParams params;
   params.shape = tile_shape(shape);
   const at::Tensor queries = padded(query_membership), keys = padded(key_side);
-  const at::Tensor rounded_queries = queries.to(at::kBFloat16), rounded_keys = keys.to(at::kBFloat16);
   params.clusters = queries.size(3);
-  params.query_membership = view<kernels::Bf16>(rounded_queries);
-  params.key_side = view<kernels::Bf16>(rounded_keys);
-  if (queries.scalar_type() == at::kFloat) {
+  const bool split = queries.scalar_type() == at::kFloat;
+  if (split) {
     params.exact_query_membership = view<float>(queries);
     params.exact_key_side = view<float>(keys);
+  } else {
+    params.query_membership = view<kernels::Bf16>(queries);
+    params.key_side = view<kernels::Bf16>(keys);
   }
+  const auto staged = [&](int64_t tokens) {
+    return at::empty({shape.batch * shape.heads, (tokens + 63) / 64, 64, params.clusters * (split ? 2 : 1)},
+                     at::TensorOptions().dtype(at::kBFloat16).device(device));
+  };
+  const at::Tensor query_tiles = split ? staged(shape.queries) : at::Tensor(), key_tiles = staged(shape.keys);
+  if (split) params.query_tiles = static_cast<kernels::Bf16*>(query_tiles.mutable_data_ptr());
+  params.key_tiles = static_cast<kernels::Bf16*>(key_tiles.mutable_data_ptr());
   params.poisson = options.law == EdgeLaw::kPoisson;
   params.exploration = static_cast<float>(options.exploration);
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),
@@ -119,18 +126,18 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const EdgeShape& shape = edges.shape();
   const at::Device device = edges.device();
   const c10::cuda::CUDAGuard guard(device);
-  const at::Tensor limits = at::empty({shape.batch, kernels::kCoins}, at::kInt);
+  const at::Tensor laws = at::empty({shape.batch, static_cast<int64_t>(sizeof(kernels::CoinLaw))},
+                                    at::TensorOptions().dtype(at::kByte));
   for (int64_t b = 0; b < shape.batch; ++b)
-    kernels::coin_limits(
-        rates[static_cast<size_t>(b)],
-        reinterpret_cast<uint32_t*>(limits.mutable_data_ptr<int32_t>()) + b * kernels::kCoins);
-  const at::Tensor device_limits = limits.to(device, /*non_blocking=*/true);
+    static_cast<kernels::CoinLaw*>(laws.mutable_data_ptr())[b] =
+        kernels::coin_law(rates[static_cast<size_t>(b)]);
+  const at::Tensor device_laws = laws.to(device, /*non_blocking=*/true);
   kernels::cuda::TileProbeParams params;
   params.shape = tile_shape(shape);
   params.tiles = words_of(edges.tiles());
   const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
   params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
-  params.limits = words_of(device_limits);
+  params.laws = static_cast<const kernels::CoinLaw*>(device_laws.const_data_ptr());
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),
                    key_mask = mask_bytes(options.key_mask, device);
   params.query_mask = bytes_of(query_mask);

@@ -48,30 +48,39 @@ TEST(PairNumbers, AreTheSameFromAtenKernelsAndLazyDecisions) {
     }
 }
 
+std::array<uint32_t, 4> draw_coins(uint64_t key, int block, int tile, const kernels::CoinLaw& law) {
+  std::array<uint32_t, 4> words;
+  kernels::coins(key, static_cast<uint32_t>(block), static_cast<uint32_t>(tile), law,
+                 [&](uint32_t n) -> uint32_t& { return words[n]; });
+  for (uint32_t& word : words) word ^= law.turned;
+  return words;
+}
+
 TEST(PairNumbers, CoinsComeUpAtTheirRateAndIndependently) {
+  constexpr int kCoins = kernels::kCoins;
   for (const double rate : {0.02, 0.3, 0.9}) {
-    uint32_t limits[kernels::kCoins];
-    kernels::coin_limits(rate, limits);
+    const kernels::CoinLaw law = kernels::coin_law(rate);
     constexpr int kDraws = 40000;
-    std::vector<int> ones(32);
+    std::vector<int> ones(kCoins);
     double sum = 0, squares = 0, neighbours = 0;
     for (int n = 0; n < kDraws; ++n) {
-      const uint32_t bits = kernels::coins(99, n % 200, n / 200, limits);
-      const int count = std::popcount(bits);
-      sum += count, squares += count * count, neighbours += std::popcount(bits & (bits >> 1));
-      for (int place = 0; place < 32; ++place) ones[static_cast<size_t>(place)] += bits >> place & 1;
+      const auto bits = draw_coins(99, n % 200, n / 200, law);
+      int count = 0;
+      for (const uint32_t word : bits)
+        count += std::popcount(word), neighbours += std::popcount(word & (word >> 1));
+      for (int place = 0; place < kCoins; ++place)
+        ones[static_cast<size_t>(place)] += bits[static_cast<size_t>(place) / 32] >> (place % 32) & 1;
+      sum += count, squares += count * count;
     }
     const double mean = sum / kDraws, variance = squares / kDraws - mean * mean,
-                 deviation = std::sqrt(rate * (1 - rate) * kDraws);
+                 deviation = std::sqrt(rate * (1 - rate) * kDraws), pairs = 4 * 31;
     for (const int found : ones) EXPECT_NEAR(found, rate * kDraws, 5 * deviation) << rate;
-    EXPECT_NEAR(variance, 32 * rate * (1 - rate), 0.05 * 32 * rate * (1 - rate)) << rate;
-    EXPECT_NEAR(neighbours / kDraws, 31 * rate * rate, 6 * std::sqrt(31 * rate * rate / kDraws)) << rate;
+    EXPECT_NEAR(variance, kCoins * rate * (1 - rate), 0.05 * kCoins * rate * (1 - rate)) << rate;
+    EXPECT_NEAR(neighbours / kDraws, pairs * rate * rate, 6 * std::sqrt(pairs * rate * rate / kDraws))
+        << rate;
   }
-  uint32_t none[kernels::kCoins], all[kernels::kCoins];
-  kernels::coin_limits(0, none);
-  kernels::coin_limits(1, all);
-  EXPECT_EQ(kernels::coins(1, 2, 3, none), 0u);
-  EXPECT_EQ(kernels::coins(1, 2, 3, all), ~0u);
+  for (const uint32_t word : draw_coins(1, 2, 3, kernels::coin_law(0))) EXPECT_EQ(word, 0u);
+  for (const uint32_t word : draw_coins(1, 2, 3, kernels::coin_law(1))) EXPECT_EQ(word, ~0u);
 }
 
 TEST(Philox, AtenWordsEqualTheKernelsWords) {

@@ -8,6 +8,8 @@
 // transposed and so do the bits.
 //
 // While the tensor cores form the outputs of one tile, the elementwise work of the next is done.
+#include <type_traits>
+
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/tile_params.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -63,6 +65,9 @@ struct Pass {
   static constexpr int D = kHeadDim, C = kClusters;
   static constexpr bool kColumns = kByColumns, kProbes = C > 0 && (kCreditFlags & kProbed),
                         kShape = C > 0 && (kCreditFlags & kShaped);
+  // A probe's share as a polynomial where all of a tile's are small: measured to pay with 128 clusters, not
+  // with 32.
+  static constexpr bool kSmallShares = kProbes && C >= 128;
   static constexpr bool kOwnCredit = kProbes || kShape, kDropout = kCreditFlags & kDropped;
   // Accumulators and operands a thread keeps.
   static constexpr int kRegisters =
@@ -70,11 +75,17 @@ struct Pass {
   static constexpr int kGroups = kRegisters <= 136 ? 3 : 2;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
   static constexpr int kOuterBytes = kRows * D * 2;  // each of outer_a, outer_b
-  static constexpr int kInnerBytes = 64 * D * 2, kMemberBytes = 64 * C * 2;
-  static constexpr int kValueBytes = 1024;    // lse and ubar of 64 tokens, padded to the alignment
-  static constexpr int kWordBytes = 4 * 512;  // bits of up to 4 warpgroups
-  static constexpr int kStageBytes = 2 * kInnerBytes + kMemberBytes + kValueBytes + 3 * kWordBytes;
-  static constexpr int kBytes = 2 * kOuterBytes + kStages * kStageBytes + 1024;
+  // The place of a tile: inner_a, inner_b, inner_c, lse and ubar of 64 tokens (padded to the alignment), the
+  // bits of its edges, its probes and its dropped edges for up to 4 warpgroups.
+  static constexpr int kInnerBytes = 64 * D * 2, kWordBytes = 4 * 512;
+  static constexpr int kB = kInnerBytes, kC = 2 * kInnerBytes, kValues = kC + 64 * C * 2,
+                       kEdges = kValues + 1024, kProbeBits = kEdges + kWordBytes,
+                       kDroppedBits = kProbeBits + kWordBytes, kPlaceBytes = kDroppedBits + kWordBytes;
+  // A stage is a few tiles, as many as fit: the warpgroups of a block meet once a stage, and in between one
+  // may run ahead of another.
+  static constexpr int kTiles = 2 * kOuterBytes + kStages * 2 * kPlaceBytes + 1024 <= 227 * 1024 ? 2 : 1;
+  static constexpr int kPlaces = kStages * kTiles;
+  static constexpr int kBytes = 2 * kOuterBytes + kPlaces * kPlaceBytes + 1024;
 };
 
 // Writes an accumulator [64, width] of this warpgroup.
@@ -98,18 +109,13 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   constexpr int D = Pass::D, C = Pass::C, kThreads = Pass::kThreads, kRows = Pass::kRows;
   constexpr bool kColumns = Pass::kColumns;
   extern __shared__ uint8_t raw[];
-  using Space = Pass;
-  const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
-  const uint32_t outer_a = base, outer_b = base + Space::kOuterBytes;
-  const auto inner_a = [&](int t) {
-    return base + 2 * Space::kOuterBytes + (t % kStages) * Space::kStageBytes;
+  constexpr int kTiles = Pass::kTiles;
+  const uint32_t outer_a = (shared_address(raw) + 1023) & ~1023u, outer_b = outer_a + Pass::kOuterBytes;
+  const uint32_t places = outer_b + Pass::kOuterBytes,
+                 places_end = places + Pass::kPlaces * Pass::kPlaceBytes;
+  const auto after = [&](uint32_t place) {
+    return place + Pass::kPlaceBytes == places_end ? places : place + Pass::kPlaceBytes;
   };
-  const auto inner_b = [&](int t) { return inner_a(t) + Space::kInnerBytes; };
-  const auto inner_c = [&](int t) { return inner_a(t) + 2 * Space::kInnerBytes; };
-  const auto inner_values = [&](int t) { return inner_c(t) + Space::kMemberBytes; };
-  const auto edge_words = [&](int t) { return inner_values(t) + Space::kValueBytes; };
-  const auto probe_words = [&](int t) { return edge_words(t) + Space::kWordBytes; };
-  const auto dropped_words = [&](int t) { return probe_words(t) + Space::kWordBytes; };
 
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
@@ -124,29 +130,41 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const float* const lse2 = p.row_values + static_cast<int64_t>(head_index) * (kColumns ? p.inner : p.outer);
   const float* const ubar = lse2 + p.query_count;
 
-  const auto load_tile = [&](int t) {
-    copy_tile<D, 64, kThreads>(inner_a(t), bf16(p.inner_a.head(item, head)), p.inner_a.row_stride, t * 64,
-                               inner_count);
-    copy_tile<D, 64, kThreads>(inner_b(t), bf16(p.inner_b.head(item, head)), p.inner_b.row_stride, t * 64,
-                               inner_count);
-    if constexpr (C > 0)
-      copy_tile<C, 64, kThreads>(inner_c(t), bf16(p.inner_c.head(item, head)), p.inner_c.row_stride, t * 64,
-                                 inner_count);
-    if constexpr (kColumns) {
-      if (threadIdx.x < 128) {
-        const int n = threadIdx.x % 64, token = t * 64 + n;
-        const bool valid = token < inner_count;
-        asm volatile(
-            "cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(inner_values(t) + threadIdx.x * 4),
-            "l"((threadIdx.x < 64 ? lse2 : ubar) + (valid ? token : 0)), "r"(valid ? 4 : 0)
-            : "memory");
+  TileStream<D, kThreads> a_on(bf16(p.inner_a.head(item, head)), p.inner_a.row_stride),
+      b_on(bf16(p.inner_b.head(item, head)), p.inner_b.row_stride);
+  TileStream<(C > 0 ? C : 64), kThreads> c_on(C > 0 ? bf16(p.inner_c.head(item, head)) : nullptr,
+                                              C > 0 ? p.inner_c.row_stride : 0);
+  // Of the 128 threads that copy lse and ubar, and of the 8 lanes that copy words for their warp.
+  const float* values_on = (threadIdx.x < 64 ? lse2 : ubar) + threadIdx.x % 64;
+  int64_t words_on = strip + warp * 32 + lane * 4;
+  int tiles_on = 0;
+  uint32_t to = places;
+  const auto load_stage = [&] {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int count = inner_count - tiles_on * 64;
+      a_on.load(to, count);
+      b_on.load(to + Pass::kB, count);
+      if constexpr (C > 0) c_on.load(to + Pass::kC, count);
+      if constexpr (kColumns) {
+        if (threadIdx.x < 128)
+          asm volatile(
+              "cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to + Pass::kValues + threadIdx.x * 4),
+              "l"(values_on), "r"(static_cast<int>(threadIdx.x % 64) < count ? 4 : 0)
+              : "memory");
+        values_on += 64;
       }
+      if (lane < 8) {
+        const uint32_t at = (threadIdx.x / 32 * 32 + lane * 4) * 4;
+        const bool valid = has_rows && tiles_on < used_tiles;
+        copy_chunk(to + Pass::kEdges + at, p.tiles + words_on, valid);
+        if constexpr (Pass::kProbes) copy_chunk(to + Pass::kProbeBits + at, p.probes + words_on, valid);
+        if constexpr (Pass::kDropout) copy_chunk(to + Pass::kDroppedBits + at, p.dropped + words_on, valid);
+      }
+      ++tiles_on;
+      words_on += kTileWords;
+      to = after(to);
     }
-    const bool valid = has_rows && t < used_tiles;
-    const int64_t from = strip + (valid ? static_cast<int64_t>(t) * kTileWords : 0);
-    copy_words(edge_words(t), p.tiles + from, valid);
-    if constexpr (Pass::kProbes) copy_words(probe_words(t), p.probes + from, valid);
-    if constexpr (Pass::kDropout) copy_words(dropped_words(t), p.dropped + from, valid);
     copies_commit();
   };
   if (used_tiles > 0) {
@@ -154,7 +172,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
                                   outer_count);
     copy_tile<D, kRows, kThreads>(outer_b, bf16(p.outer_b.head(item, head)), p.outer_b.row_stride, first,
                                   outer_count);
-    load_tile(0);
+    load_stage();
   }
 
   // In the row pass a lane's two rows have their own lse and ubar.
@@ -169,7 +187,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const float to_log2 = p.scale * kLog2E;
   const float density = Pass::kShape && p.density_grad ? p.density_grad[head] : 0;
   const float limit = p.clip > 0 ? p.clip : INFINITY;
-  const float per_rate = Pass::kProbes ? 1 / p.probe_rates[item] : 0;
+  const float rate = Pass::kProbes ? p.probe_rates[item] : 1, per_rate = 1 / rate;
 
   float scores[32], products[32];  // s, then a; u, then d
   float grad_a[D / 2], grad_b[kColumns ? D / 2 : 1], grad_c[C > 0 ? C / 2 : 1];
@@ -181,49 +199,67 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
 #pragma unroll
   for (float& x : grad_c) x = 0;
 
-  const auto multiply_scores = [&](int t) {
+  const auto multiply_scores = [&](uint32_t place) {
     const uint32_t offset = group * 64 * TileLayout<D>::kRowBytes;
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      score_product(scores, along_row<D, kRows>(outer_a + offset, step), along_row<D, 64>(inner_a(t), step),
+      score_product(scores, along_row<D, kRows>(outer_a + offset, step), along_row<D, 64>(place, step),
                     step > 0);
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      score_product(products, along_row<D, kRows>(outer_b + offset, step), along_row<D, 64>(inner_b(t), step),
-                    step > 0);
+      score_product(products, along_row<D, kRows>(outer_b + offset, step),
+                    along_row<D, 64>(place + Pass::kB, step), step > 0);
     products_commit();
   };
   // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100
   // stands for infinity. With dropout, u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not;
-  // a probe has no dropout.
-  const auto weigh = [&](int t) {
-    const uint32_t edge_word = Pass::kDropout && Pass::kProbes ? own_word(edge_words(t)) : 0;
-    const uint32_t dropped_word = Pass::kDropout ? own_word(dropped_words(t)) : 0;
+  // a probe has no dropout. Returns whether some a is too large for 1 / (1 + a) = 1 - a + a^2.
+  const auto weigh = [&](uint32_t place) {
+    const uint32_t edge_word = Pass::kDropout && Pass::kProbes ? own_word(place + Pass::kEdges) : 0;
+    const uint32_t dropped_word = Pass::kDropout ? own_word(place + Pass::kDroppedBits) : 0;
+    const uint32_t values = place + Pass::kValues + 2 * (lane % 4) * 4;
+    const auto two_values = [&](uint32_t at, float(&to)[2]) {
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(at));
+    };
+    uint32_t largest = 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      float column_lse[2], column_ubar[2];
-      if constexpr (kColumns) {
-        const uint32_t at = inner_values(t) + (8 * j + 2 * (lane % 4)) * 4;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(column_lse[0]), "=f"(column_lse[1]) : "r"(at));
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(column_ubar[0]), "=f"(column_ubar[1])
-                     : "r"(at + 256));
+      float lse_here[2];
+      if constexpr (kColumns) two_values(values + 32 * j, lse_here);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        scores[4 * j + e] =
+            exp2_fast(scores[4 * j + e] * to_log2 - (kColumns ? lse_here[e & 1] : row_lse[e >> 1]));
+      if constexpr (Pass::kProbes && !Pass::kSmallShares) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) scores[4 * j + e] = fminf(scores[4 * j + e], 0x1.0p100f);
       }
+      if constexpr (Pass::kSmallShares) {  // as integers: none is negative, and NaN is the largest
+        largest = __vimax3_u32(largest, __float_as_uint(scores[4 * j]), __float_as_uint(scores[4 * j + 1]));
+        largest =
+            __vimax3_u32(largest, __float_as_uint(scores[4 * j + 2]), __float_as_uint(scores[4 * j + 3]));
+      }
+    }
+    const bool large = Pass::kSmallShares && __any_sync(~0u, largest > __float_as_uint(0x1.0p-4f));
+    if (large) {
+#pragma unroll
+      for (float& a : scores) a = fminf(a, 0x1.0p100f);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      float ubar_here[2];
+      if constexpr (kColumns) two_values(values + 32 * j + 256, ubar_here);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float l = kColumns ? column_lse[e & 1] : row_lse[e >> 1],
-                    u = kColumns ? column_ubar[e & 1] : row_ubar[e >> 1];
-        float a = exp2_fast(scores[4 * j + e] * to_log2 - l);
-        if constexpr (Pass::kProbes) a = fminf(a, 0x1.0p100f);
-        scores[4 * j + e] = a;
         float value = products[4 * j + e];
         if constexpr (Pass::kDropout) {
           const float scale = Pass::kProbes && !has_bit(edge_word, j, e) ? 1 : p.keep_scale;
           value = has_bit(dropped_word, j, e) ? 0 : value * scale;
         }
-        products[4 * j + e] = a * (value - u);
+        products[4 * j + e] = scores[4 * j + e] * (value - (kColumns ? ubar_here[e & 1] : row_ubar[e >> 1]));
       }
     }
+    return large;
   };
   const auto credit_of = [&](float a, float d, float l) {
     float g = d;
@@ -231,14 +267,18 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     return fminf(fmaxf(g + density, -limit), limit);
   };
   // The operands of the output products, after the last ones have been read.
-  const auto pack = [&](int t) {
-    const uint32_t word = own_word(edge_words(t)), probe_word = Pass::kProbes ? own_word(probe_words(t)) : 0;
-    const uint32_t dropped_word = Pass::kDropout && kColumns ? own_word(dropped_words(t)) : 0;
+  const auto pack_with = [&](uint32_t place, auto any_share) {
+    [[maybe_unused]] constexpr bool kAnyShare = decltype(any_share)::value;
+    const uint32_t word = own_word(place + Pass::kEdges);
+    [[maybe_unused]] const uint32_t probe_word = Pass::kProbes ? own_word(place + Pass::kProbeBits) : 0;
+    [[maybe_unused]] const uint32_t dropped_word =
+        Pass::kDropout && kColumns ? own_word(place + Pass::kDroppedBits) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
       pair_masks(word, j, upper, lower);
-      const float *a = scores + 4 * j, *d = products + 4 * j;
+      [[maybe_unused]] const float* a = scores + 4 * j;
+      const float* d = products + 4 * j;
       operand_d[2 * j] = pack_bf16(d[0], d[1]) & upper;
       operand_d[2 * j + 1] = pack_bf16(d[2], d[3]) & lower;
       if constexpr (kColumns) {
@@ -262,7 +302,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
               if constexpr (kColumns)
                 asm volatile("ld.shared.f32 %0, [%1];"
                              : "=f"(l[e])
-                             : "r"(inner_values(t) + (8 * j + 2 * (lane % 4) + (e & 1)) * 4));
+                             : "r"(place + Pass::kValues + (8 * j + 2 * (lane % 4) + (e & 1)) * 4));
               else
                 l[e] = row_lse[e >> 1];
             }
@@ -275,7 +315,11 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
           pair_masks(probe_word, j, probe_upper, probe_lower);
           float probe[4];
 #pragma unroll
-          for (int e = 0; e < 4; ++e) probe[e] = d[e] * per_rate * reciprocal(1 + a[e]);
+          for (int e = 0; e < 4; ++e) {
+            const float each = d[e] * per_rate;
+            probe[e] = kAnyShare ? d[e] * reciprocal(fmaf(a[e], rate, rate))
+                                 : fmaf(each, fmaf(a[e], a[e], -a[e]), each);
+          }
           g[0] |= pack_bf16(probe[0], probe[1]) & probe_upper;
           g[1] |= pack_bf16(probe[2], probe[3]) & probe_lower;
         }
@@ -285,51 +329,62 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     }
   };
 
+  const auto pack = [&](uint32_t place, bool large) {
+    if (!Pass::kSmallShares || large)
+      pack_with(place, std::true_type());
+    else
+      pack_with(place, std::false_type());
+  };
+
   if (used_tiles > 0) {
-    load_tile(1);
+    load_stage();
     copies_wait<1>();
     publish_copies();
     __syncthreads();
     products_begin();
-    multiply_scores(0);
+    multiply_scores(places);
     products_wait<0>();
     settle(scores);
     settle(products);
-    weigh(0);
-    pack(0);
+    pack(places, weigh(places));
+    uint32_t here = places;
     for (int t = 0; t < used_tiles; ++t) {
-      // Tile t + 1 has arrived for everyone; and everyone is done with tile t - 1, whose place tile t + 2
-      // takes.
-      copies_wait<0>();
-      publish_copies();
-      __syncthreads();
-      load_tile(t + 2);
+      const uint32_t next = after(here);
+      if ((t + 1) % kTiles == 0) {
+        // The stage of tile t + 1 has arrived for everyone; and everyone is done with the stage before tile
+        // t's, whose place the next one takes.
+        copies_wait<0>();
+        publish_copies();
+        __syncthreads();
+        load_stage();
+      }
       settle(scores);
       settle(products);
       settle(grad_a);
       settle(grad_b);
       settle(grad_c);
       products_begin();
-      multiply_scores(t + 1);
+      multiply_scores(next);
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        output_product(grad_a, operand_d + 4 * step, down_rows<D, 64>(inner_a(t), step));
+        output_product(grad_a, operand_d + 4 * step, down_rows<D, 64>(here, step));
         if constexpr (kColumns)
-          output_product(grad_b, operand_a + 4 * step, down_rows<D, 64>(inner_b(t), step));
+          output_product(grad_b, operand_a + 4 * step, down_rows<D, 64>(here + Pass::kB, step));
         if constexpr (C > 0)
           output_product(grad_c, (Pass::kOwnCredit ? operand_g : operand_d) + 4 * step,
-                         down_rows<C, 64>(inner_c(t), step));
+                         down_rows<C, 64>(here + Pass::kC, step));
       }
       products_commit();
       products_wait<1>();
       settle(scores);
       settle(products);
-      weigh(t + 1);
+      const bool large = weigh(next);
       products_wait<0>();
       settle(grad_a);
       settle(grad_b);
       settle(grad_c);
-      pack(t + 1);
+      pack(next, large);
+      here = next;
     }
     copies_wait<0>();
   }

@@ -69,34 +69,30 @@ __device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* quer
 
 // A stage is as many tiles as leave room for a second block. The two warpgroups meet once a stage; in between
 // one may run ahead, so that one takes exponentials while the other multiplies.
-template <int D>
+template <int D, bool kDropout>
 struct SharedTiles {
   static constexpr int kTiles = D <= 32 ? 2 : 1;  // of a stage
   static constexpr int kQueryBytes = kRows * D * 2, kTileBytes = 64 * D * 2, kWordBytes = kThreads * 4;
-  // Keys, values, then for each tile the words of its edges and of its dropped edges.
-  static constexpr int kStageBytes = kTiles * (2 * kTileBytes + 2 * kWordBytes);
+  // The place of a tile: keys, values, the words of its edges and, with dropout, of its dropped edges.
+  static constexpr int kValues = kTileBytes, kWords = 2 * kTileBytes, kDropped = kWords + kWordBytes;
+  static constexpr int kPlaceBytes = kWords + (kDropout ? 2 : 1) * kWordBytes;
+  static constexpr int kPlaces = kStages * kTiles;
   static constexpr int kBytes =
-      kQueryBytes + kStages * kStageBytes + 256 + 1024;  // 256: ones, 1024: alignment
+      kQueryBytes + kPlaces * kPlaceBytes + 256 + 1024;  // 256: ones, 1024: alignment
 };
 
 template <int D, bool kDropout>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     tile_forward(const __grid_constant__ TileForwardParams p) {
   extern __shared__ uint8_t raw[];
-  using Shared = SharedTiles<D>;
-  const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
-  const uint32_t query_tile = base;
+  using Shared = SharedTiles<D, kDropout>;
   constexpr int kTiles = Shared::kTiles;
-  const uint32_t stages = base + Shared::kQueryBytes;
-  // Where tile t lies: [first of its stage, first + kTiles).
-  const auto stage_of = [&](int t) { return stages + t / kTiles % kStages * Shared::kStageBytes; };
-  const auto key_tile = [&](int t) { return stage_of(t) + t % kTiles * Shared::kTileBytes; };
-  const auto value_tile = [&](int t) { return key_tile(t) + kTiles * Shared::kTileBytes; };
-  const auto words = [&](int t) {
-    return stage_of(t) + 2 * kTiles * Shared::kTileBytes + t % kTiles * 2 * Shared::kWordBytes;
+  const uint32_t query_tile = (shared_address(raw) + 1023) & ~1023u;
+  const uint32_t places = query_tile + Shared::kQueryBytes,
+                 places_end = places + Shared::kPlaces * Shared::kPlaceBytes, ones = places_end;
+  const auto after = [&](uint32_t place) {
+    return place + Shared::kPlaceBytes == places_end ? places : place + Shared::kPlaceBytes;
   };
-  const auto dropped_words = [&](int t) { return words(t) + Shared::kWordBytes; };
-  const uint32_t ones = base + Shared::kQueryBytes + kStages * Shared::kStageBytes;
   if (threadIdx.x < 64)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + threadIdx.x * 4), "r"(0x3F803F80u) : "memory");
 
@@ -115,21 +111,32 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
       (head_index * p.shape.row_tiles() + (has_rows ? row_tile : 0)) * column_tiles * kTileWords;
   const uint32_t* const tiles = p.tiles + strip;
   const uint32_t* const dropped = kDropout ? p.dropped + strip : nullptr;
-  const auto load_stage = [&](int first) {
-    copy_tile<D, 64 * kTiles, kThreads>(key_tile(first), key, p.key.row_stride, first * 64, keys);
-    copy_tile<D, 64 * kTiles, kThreads>(value_tile(first), value, p.value.row_stride, first * 64, keys);
+  TileStream<D, kThreads> keys_on(key, p.key.row_stride), values_on(value, p.value.row_stride);
+  const int word = warp * 32 + lane * 4;  // of the 8 lanes that copy for their warp
+  const uint32_t *words_on = tiles + word, *dropped_on = kDropout ? dropped + word : nullptr;
+  int tiles_on = 0;
+  uint32_t to = places;
+  const auto load_stage = [&] {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const bool valid = has_rows && first + n < used_tiles;
-      const int64_t from = valid ? static_cast<int64_t>(first + n) * kTileWords : 0;
-      copy_words(words(first + n), tiles + from, valid);
-      if constexpr (kDropout) copy_words(dropped_words(first + n), dropped + from, valid);
+      keys_on.load(to, keys - tiles_on * 64);
+      values_on.load(to + Shared::kValues, keys - tiles_on * 64);
+      if (lane < 8) {
+        const uint32_t at = (threadIdx.x / 32 * 32 + lane * 4) * 4;
+        const bool valid = has_rows && tiles_on < used_tiles;
+        copy_chunk(to + Shared::kWords + at, words_on, valid);
+        if constexpr (kDropout) copy_chunk(to + Shared::kDropped + at, dropped_on, valid);
+      }
+      ++tiles_on;
+      words_on += kTileWords;
+      if constexpr (kDropout) dropped_on += kTileWords;
+      to = after(to);
     }
     copies_commit();
   };
   copy_tile<D, kRows, kThreads>(query_tile, query, p.query.row_stride, first_row, queries);
-  load_stage(0);
-  load_stage(kTiles);
+  load_stage();
+  load_stage();
 
   const float to_log2 = p.scale * kLog2E;
   float scores[32] = {}, out[D / 2], sums[4] = {};
@@ -137,11 +144,11 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 #pragma unroll
   for (float& x : out) x = 0;
 
-  const auto multiply_keys = [&](int t) {
-    const uint32_t a = query_tile + group * 64 * TileLayout<D>::kRowBytes, b = key_tile(t);
+  const uint32_t own_queries = query_tile + group * 64 * TileLayout<D>::kRowBytes;
+  const auto multiply_keys = [&](uint32_t place) {
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      score_product(scores, along_row<D, kRows>(a, step), along_row<D, 64>(b, step), step > 0);
+      score_product(scores, along_row<D, kRows>(own_queries, step), along_row<D, 64>(place, step), step > 0);
     products_commit();
   };
   const auto exponentials = [&] {
@@ -149,8 +156,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     for (float& s : scores) s = exp2_fast(s * to_log2);
   };
   // After the output product has read the last weights.
-  const auto mask_weights = [&](int t) {
-    const uint32_t word = own_word(words(t)), dropped_word = kDropout ? own_word(dropped_words(t)) : 0;
+  const auto mask_weights = [&](uint32_t place) {
+    const uint32_t word = own_word(place + Shared::kWords),
+                   dropped_word = kDropout ? own_word(place + Shared::kDropped) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
@@ -171,28 +179,31 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   __syncthreads();
   settle(scores);
   products_begin();
-  multiply_keys(0);
+  multiply_keys(places);
   products_wait<0>();
   settle(scores);
   exponentials();
-  mask_weights(0);
+  mask_weights(places);
+  uint32_t here = places;
   for (int t = 0; t < used_tiles; ++t) {
+    const uint32_t next = after(here);
     if ((t + 1) % kTiles == 0) {
       // The stage of tile t + 1 has arrived for everyone; and everyone is done with the stage before tile
       // t's, whose place the next one takes.
       copies_wait<0>();
       publish_copies();
       __syncthreads();
-      load_stage(t + 1 + kTiles);
+      load_stage();
     }
     settle(scores);
     settle(out);
     settle(sums);
     products_begin();
-    multiply_keys(t + 1);
+    multiply_keys(next);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      output_product(out, (kDropout ? kept : weights) + 4 * step, down_rows<D, 64>(value_tile(t), step));
+      output_product(out, (kDropout ? kept : weights) + 4 * step,
+                     down_rows<D, 64>(here + Shared::kValues, step));
       row_sums(sums, weights + 4 * step, uniform_operand(ones));
     }
     products_commit();
@@ -202,7 +213,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     products_wait<0>();
     settle(out);
     settle(sums);
-    mask_weights(t + 1);
+    mask_weights(next);
+    here = next;
   }
   copies_wait<0>();
 
@@ -242,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 
 template <int D, bool kDropout>
 int launch(const TileForwardParams& p, Stream stream) {
-  constexpr int kBytes = SharedTiles<D>::kBytes;
+  constexpr int kBytes = SharedTiles<D, kDropout>::kBytes;
   auto* const kernel = tile_forward<D, kDropout>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

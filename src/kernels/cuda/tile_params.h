@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/pair_numbers.h"
 
 namespace edgewise::kernels::cuda {
 
@@ -101,10 +102,9 @@ int launch_tile_dropout(const TileDropoutParams& params, Stream stream);
 struct TileSampleParams {
   TileShape shape;
   int64_t clusters = 0;  // C: 16, 32, 64, 128 or 256
-  HeadTensor<const Bf16> query_membership,
-      key_side;  // [B, H, L or S, C]; rounded copies if the memberships are fp32
-  HeadTensor<const float> exact_query_membership,
-      exact_key_side;  // what was rounded; data = null when nothing was
+  // [B, H, L or S, C], rows aligned to 16 bytes; either these or those are set.
+  HeadTensor<const Bf16> query_membership, key_side;
+  HeadTensor<const float> exact_query_membership, exact_key_side;
   bool poisson = false;
   float exploration = 0;
   const uint8_t* query_mask = nullptr;  // [B, L], null = all valid
@@ -114,7 +114,10 @@ struct TileSampleParams {
   uint32_t* tiles = nullptr;            // out
   uint64_t* edge_counts = nullptr;      // [B*H] out, must be 0 before
   uint32_t* column_words = nullptr;     // scratch [B, ceil(S/64), 4]
-  uint64_t* open_pairs = nullptr;       // scratch [open_capacity]: pairs that the products leave undecided
+  // Scratch [B*H, ceil(L/64) or ceil(S/64), 64, C or, if fp32, 2 C]: memberships in the order of the kernel;
+  // those of the queries only if fp32.
+  Bf16 *query_tiles = nullptr, *key_tiles = nullptr;
+  uint64_t* open_pairs = nullptr;  // scratch [open_capacity]: pairs that the products leave undecided
   int64_t open_capacity = 0;
   unsigned long long* open_count = nullptr;  // scratch [1], must be 0 before
 };
@@ -126,7 +129,7 @@ struct TileProbeParams {
   TileShape shape;
   const uint32_t* tiles = nullptr;        // the edges
   const uint64_t* stream_keys = nullptr;  // [B*H]
-  const uint32_t* limits = nullptr;       // [B, 32] coin_limits (pair_numbers.h) of each item's rate
+  const CoinLaw* laws = nullptr;          // [B] of each item's rate
   const uint8_t* query_mask = nullptr;    // [B, L], null = all valid
   const uint8_t* key_mask = nullptr;      // [B, S]
   bool is_causal = false;

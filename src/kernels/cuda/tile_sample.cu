@@ -2,9 +2,8 @@
 // decides where it is clearly on one side. The few pairs in between, whose number is closer to p than the
 // products' error, go to a list and are decided by the exact sum that the CPU's direct sampler forms, in its
 // order: the edges are the same, bit for bit.
-#include <cuda_fp16.h>
-
 #include "kernels/cuda/bit_tiles.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/tile_params.h"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/pair_numbers.h"
@@ -12,40 +11,64 @@
 namespace edgewise::kernels::cuda {
 namespace {
 
-constexpr int kRows = 128, kThreads = 256, kStages = 3;
-// Open pairs of a block wait in shared memory, so that no warp waits for a counter in global memory; from
-// kFlushAt on they are moved.
-constexpr int kOpenPlaces = 2048, kFlushAt = 1024;
+// Open pairs of a block wait in shared memory, so that no warp waits for a counter in global memory.
+constexpr int kOpenPlaces = 1024;
 
-// A stage is as many key tiles as fit beside two other blocks: one barrier and one set of addresses for all.
-template <int C>
-struct Shared {
-  static constexpr int kTiles = C <= 32 ? 4 : C == 64 ? 2 : 1;  // of a stage
-  static constexpr int kQueryBytes = kRows * C * 2, kTileBytes = 64 * C * 2;
-  static constexpr int kStageBytes =
-      kTiles * kTileBytes + 1024;  // 1024: the valid columns of the tiles, padded to the alignment
-  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + (kOpenPlaces + 4) * 4 + 1024;
+// Memberships in fp32 are two terms, high + low, each bf16: three products instead of one.
+template <int kClusters, bool kSplit>
+struct Plan {
+  static constexpr int C = kClusters, kWidth = kSplit ? 2 * C : C;
+  static constexpr int kSteps = C / 16 * (kSplit ? 3 : 1);
+  static constexpr int kTileBytes = 64 * kWidth * 2;
+  static constexpr int kGroups = kTileBytes > 32768 ? 1 : 2, kThreads = 128 * kGroups, kRows = 64 * kGroups;
+  // Where registers suffice the queries stay in them, and only keys are read from shared memory.
+  static constexpr bool kHeld = !kSplit && (C == 64 || C == 128);
+  static constexpr int kQueryBytes = kHeld ? 0 : kGroups * kTileBytes;
+  // A stage is kTiles key tiles.
+  static constexpr int kTiles = kTileBytes <= 4096 ? 2 : 1;
+  static constexpr int kStages = kTileBytes <= 16384 ? 4 : kTileBytes <= 32768 ? 3 : 2;
+  static constexpr int kStageBytes = kTiles * kTileBytes;
+  // After the tiles: barriers (query, full and free of each stage), the open pairs.
+  static constexpr int kBarriersAt = kQueryBytes + kStages * kStageBytes;
+  static constexpr int kOpenAt = kBarriersAt + 128;
+  static constexpr int kBytes = kOpenAt + (kOpenPlaces + 1) * 4 + 1024;
+  static constexpr int kFit = 227 * 1024 / (kBytes + 1024), kMost = !kHeld ? 4 : C == 64 ? 3 : 2;
+  static constexpr int kBlocks = kFit < kMost ? kFit : kMost;
+
+  // Operands of step n: columns 16 a .. of the queries' tile, 16 b .. of the keys'.
+  static constexpr int query_step(int n) { return n < 2 * (C / 16) ? n : n - 2 * (C / 16); }
+  static constexpr int key_step(int n) { return n < C / 16 ? n : n - C / 16; }
 };
 
-// Relative error of a product's p: rounding both memberships to bf16 (if they were), and the accumulation.
-__host__ __device__ constexpr float relative_error(int clusters, bool rounded) {
-  return (rounded ? 0x1.04p-8f : 0) + static_cast<float>(clusters) * 0x1.0p-22f;
-}
-
+// As the direct sampler on CPU: clusters in order, no fused multiply-add.
 __device__ float exact_p(const TileSampleParams& p, int item, int head, int row, int column) {
   float sum = p.exploration;
-  // As the direct sampler on CPU: clusters in order, no fused multiply-add.
+  const auto add = [&](float q, float t) { sum = __fadd_rn(sum, __fmul_rn(q, t)); };
   if (p.exact_query_membership.data) {
-    const float* q = p.exact_query_membership.head(item, head) + row * p.exact_query_membership.row_stride;
-    const float* t = p.exact_key_side.head(item, head) + column * p.exact_key_side.row_stride;
-    for (int c = 0; c < p.clusters; ++c) sum = __fadd_rn(sum, __fmul_rn(q[c], t[c]));
+    const auto* q = reinterpret_cast<const float4*>(p.exact_query_membership.head(item, head) +
+                                                    row * p.exact_query_membership.row_stride);
+    const auto* t = reinterpret_cast<const float4*>(p.exact_key_side.head(item, head) +
+                                                    column * p.exact_key_side.row_stride);
+#pragma unroll 4
+    for (int n = 0; n < p.clusters / 4; ++n) {
+      const float4 a = q[n], b = t[n];
+      add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w);
+    }
   } else {
-    const auto* q = reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head) +
-                                                           row * p.query_membership.row_stride);
+    const auto* q = reinterpret_cast<const uint4*>(p.query_membership.head(item, head) +
+                                                   row * p.query_membership.row_stride);
     const auto* t =
-        reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head) + column * p.key_side.row_stride);
-    for (int c = 0; c < p.clusters; ++c)
-      sum = __fadd_rn(sum, __fmul_rn(__bfloat162float(q[c]), __bfloat162float(t[c])));
+        reinterpret_cast<const uint4*>(p.key_side.head(item, head) + column * p.key_side.row_stride);
+#pragma unroll 4
+    for (int n = 0; n < p.clusters / 8; ++n) {
+      const uint4 a = q[n], b = t[n];
+      const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        add(__uint_as_float(left[m] << 16), __uint_as_float(right[m] << 16));
+        add(__uint_as_float(left[m] & 0xFFFF0000u), __uint_as_float(right[m] & 0xFFFF0000u));
+      }
+    }
   }
   return sum;
 }
@@ -106,167 +129,325 @@ __device__ uint32_t causal_bits(int row, int tile, int lane) {
   return word;
 }
 
-template <int C, bool kPoisson>
-__global__ void __launch_bounds__(kThreads, C <= 64    ? 3
-                                            : C <= 128 ? 2
-                                                       : 1)
+// An open pair goes to the list for decide_open.
+__device__ void leave_open(const TileSampleParams& p, unsigned long long place, int head_index, int row,
+                           uint32_t column) {
+  if (place < static_cast<unsigned long long>(p.open_capacity))
+    p.open_pairs[place] = (static_cast<uint64_t>(head_index) * p.shape.queries + row) * p.shape.keys + column;
+}
+
+// Four integers as bytes, a the lowest, each saturated to 0 .. 255.
+__device__ uint32_t saturated_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  uint32_t bytes;
+  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(bytes) : "r"(d), "r"(c));
+  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %0;" : "+r"(bytes) : "r"(b), "r"(a));
+  return bytes;
+}
+
+// Memberships [tokens, C] of every head as tiles of 64 tokens in the order of shared memory, so that the
+// sampler takes a tile as one bulk copy; tokens beyond the last are zeros. A thread moves 8 clusters.
+template <typename Plan, bool kSplit>
+__global__ void stage_memberships(HeadTensor<const Bf16> rounded, HeadTensor<const float> exact, int heads,
+                                  int tokens, int64_t chunks, Bf16* staged) {
+  constexpr int C = Plan::C, kChunks = C / 8;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= chunks) return;
+  const int chunk = index % kChunks, row = index / kChunks % 64, tiles = (tokens + 63) / 64;
+  const int64_t tile = index / kChunks / 64;  // over all heads
+  const int head_index = tile / tiles, token = tile % tiles * 64 + row;
+  uint8_t* const out = reinterpret_cast<uint8_t*>(staged) + tile * Plan::kTileBytes;
+  const auto place = [&](int at) {
+    return reinterpret_cast<uint4*>(out + TileLayout<Plan::kWidth>::template offset<64>(row, at));
+  };
+  uint4 high{}, low{};
+  if (token < tokens) {
+    const int item = head_index / heads, head = head_index % heads;
+    if constexpr (kSplit) {
+      const auto* from =
+          reinterpret_cast<const float4*>(exact.head(item, head) + token * exact.row_stride) + chunk * 2;
+      const float4 a = from[0], b = from[1];
+      const auto split = [](float x, float y, uint32_t& rest) {
+        const uint32_t top = pack_bf16(x, y);
+        rest = pack_bf16(x - __uint_as_float(top << 16), y - __uint_as_float(top & 0xFFFF0000u));
+        return top;
+      };
+      high.x = split(a.x, a.y, low.x), high.y = split(a.z, a.w, low.y);
+      high.z = split(b.x, b.y, low.z), high.w = split(b.z, b.w, low.w);
+    } else {
+      high = *(reinterpret_cast<const uint4*>(rounded.head(item, head) + token * rounded.row_stride) + chunk);
+    }
+  }
+  *place(chunk) = high;
+  if constexpr (kSplit) *place(chunk + kChunks) = low;
+}
+
+// Keeps a value in a register, so that the compiler does not compute it anew in every turn.
+__device__ void keep(uint32_t& value) {
+  asm volatile("" : "+r"(value));
+}
+
+// philox7(row, call, 0, kPairHighLane, key) for many calls of two rows: the first three rounds have most of
+// their work in common.
+class RowNumbers {
+ public:
+  __device__ RowNumbers(uint64_t key, uint32_t row) {
+    const uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+    const auto round_key = [](uint32_t first, uint32_t step, int round) { return first + step * round; };
+    first_key_ = key0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const WideProduct one = multiply_wide(kFirst, row + 8 * half);
+      const WideProduct two = multiply_wide(kSecond, one.high ^ kPairHighLane ^ key1);
+      const WideProduct three = multiply_wide(kFirst, two.high ^ round_key(key0, kStep0, 1));
+      rows_[half][0] = one.low ^ round_key(key1, kStep1, 1);
+      rows_[half][1] = two.low ^ round_key(key0, kStep0, 2);
+      rows_[half][2] = three.high ^ round_key(key1, kStep1, 2);
+      rows_[half][3] = three.low;
+#pragma unroll
+      for (uint32_t& x : rows_[half]) keep(x);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      keys_[n][0] = round_key(key0, kStep0, 3 + n), keys_[n][1] = round_key(key1, kStep1, 3 + n);
+      keep(keys_[n][0]), keep(keys_[n][1]);
+    }
+    keep(first_key_);
+  }
+
+  // The words of `call` for row + 8 half.
+  __device__ PairWords words(uint32_t call, int half) const {
+    const uint32_t(&row)[4] = rows_[half];
+    const WideProduct two = multiply_wide(kFirst, call ^ first_key_);  // the same for both rows
+    const WideProduct three = multiply_wide(kSecond, two.high ^ row[0]);
+    uint32_t c0 = three.high ^ row[1], c1 = three.low, c2 = two.low ^ row[2], c3 = row[3];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const WideProduct first = multiply_wide(kFirst, c0), second = multiply_wide(kSecond, c2);
+      c0 = second.high ^ c1 ^ keys_[n][0], c1 = second.low;
+      c2 = first.high ^ c3 ^ keys_[n][1], c3 = first.low;
+    }
+    return {{c0, c1, c2, c3}};
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u, kStep0 = 0x9E3779B9u,
+                            kStep1 = 0xBB67AE85u;
+  uint32_t rows_[2][4], keys_[4][2], first_key_;
+};
+
+// How far, in units of 2^-16, a product's p <= 1 may be from the exact sum: the rounding of `shift` and of
+// both sums, the terms that a split leaves out, and for Poisson the exponential.
+template <typename Plan>
+__device__ constexpr float error_units(bool split, bool poisson) {
+  return 0.625f + Plan::C / 128.0f + Plan::kSteps / 8.0f + (split ? 1 : 0) + (poisson ? 0.5f : 0);
+}
+
+// The accumulators start as minus the numbers, so that a product ends as p - number: its sign is the edge.
+// A number of 16 bits is the end of the mantissa of -(128 + number / 65536): one permutation of bytes and one
+// addition. Moved up by the error bound, a negative result is surely no edge and one above `region` surely
+// is; in between the pair is open. The Poisson law needs p itself and subtracts afterwards.
+template <typename Plan, bool kSplit, bool kPoisson>
+__global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ? 3 : Plan::kBlocks)
     tile_sample(const __grid_constant__ TileSampleParams p) {
   extern __shared__ uint8_t raw[];
-  using Space = Shared<C>;
+  constexpr int kWidth = Plan::kWidth, kTiles = Plan::kTiles, kStages = Plan::kStages;
+  constexpr float kError = error_units<Plan>(kSplit, kPoisson);
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
-  constexpr int kTiles = Space::kTiles;
-  const uint32_t stages = base + Space::kQueryBytes;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
-  const int queries = p.shape.queries, keys = p.shape.keys, column_tiles = p.shape.column_tiles();
-  const int row_tile = blockIdx.x * 2 + group;
+  const int column_tiles = p.shape.column_tiles(), row_tiles = p.shape.row_tiles();
+  const int row_tile = blockIdx.x * Plan::kGroups + group;
   const int row = row_tile * 64 + warp * 16 + lane / 4;  // and row + 8
-  const bool has_rows = row_tile < p.shape.row_tiles();
+  const bool has_rows = row_tile < row_tiles;
   const uint32_t row_word = valid_rows(p.shape, p.query_mask, item, row);
 
-  // [0]: how many are open, [1]: where they go in the list; then row within the block and column of each.
-  uint32_t* const open_here = reinterpret_cast<uint32_t*>(raw + (base - shared_address(raw)) +
-                                                          Space::kQueryBytes + kStages * Space::kStageBytes);
-  if (threadIdx.x == 0) open_here[0] = 0;
-  const auto flush = [&] {
-    __syncthreads();
-    const unsigned waiting = min(open_here[0], static_cast<unsigned>(kOpenPlaces));
-    if (threadIdx.x == 0) open_here[1] = atomicAdd(p.open_count, static_cast<unsigned long long>(waiting));
-    __syncthreads();
-    for (unsigned n = threadIdx.x; n < waiting; n += kThreads) {
-      const uint32_t pair = open_here[4 + n];
-      const int row_here = blockIdx.x * kRows + (pair >> 25), column = pair & 0x1FFFFFF;
-      const int64_t place = static_cast<int64_t>(open_here[1]) + n;
-      if (place < p.open_capacity)
-        p.open_pairs[place] = (static_cast<uint64_t>(head_index) * queries + row_here) * keys + column;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) open_here[0] = 0;
-    __syncthreads();  // before anyone counts again
-  };
+  const uint32_t query_tile = base + group * Plan::kTileBytes;
+  const uint32_t stages = base + Plan::kQueryBytes;
+  const uint32_t query_barrier = base + Plan::kBarriersAt, full = query_barrier + 8,
+                 unused = full + 8 * kStages;
+  // How many pairs are open, then row within the block and column of each.
+  uint32_t* const open_here = reinterpret_cast<uint32_t*>(raw + (base - shared_address(raw)) + Plan::kOpenAt);
 
-  const auto* key_side = reinterpret_cast<const __nv_bfloat16*>(p.key_side.head(item, head));
-  // Tiles first .. first + kTiles - 1, to the stage at `to`.
-  const auto load_stage = [&](uint32_t to, int first) {
-    copy_tile<C, 64 * kTiles, kThreads>(to, key_side, p.key_side.row_stride, first * 64, keys);
-    if (threadIdx.x < kTiles) {
-      const int t = first + threadIdx.x;
-      const bool valid = t < column_tiles;
-      copy_chunk(to + kTiles * Space::kTileBytes + threadIdx.x * 16,
-                 p.column_words + (static_cast<int64_t>(item) * column_tiles + (valid ? t : 0)) * 4, valid);
+  const auto* key_tiles = reinterpret_cast<const uint8_t*>(p.key_tiles) +
+                          static_cast<int64_t>(head_index) * column_tiles * Plan::kTileBytes;
+  const auto load_stage = [&](int index) {
+    const int first = index * kTiles, count = min(kTiles, column_tiles - first), slot = index % kStages;
+    if (count <= 0) return;
+    const uint32_t barrier = full + 8 * slot;
+    barrier_expect(barrier, count * Plan::kTileBytes);
+    bulk_copy(stages + slot * Plan::kStageBytes, key_tiles + static_cast<int64_t>(first) * Plan::kTileBytes,
+              count * Plan::kTileBytes, barrier);
+  };
+  if (threadIdx.x == 0) {
+    *open_here = 0;
+    barrier_init(query_barrier, 1);
+    for (int n = 0; n < kStages; ++n)
+      barrier_init(full + 8 * n, 1), barrier_init(unused + 8 * n, Plan::kThreads / 32);
+    publish_barriers();
+  }
+  const auto* const queries =
+      kSplit ? nullptr : reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head));
+  const int query_count = p.shape.queries;
+  uint32_t held[Plan::kHeld ? Plan::C / 4 : 1];
+  if constexpr (Plan::kHeld) {
+#pragma unroll
+    for (int n = 0; n < Plan::C / 4; ++n) {
+      const int at = row + 8 * (n & 1), cluster = n / 4 * 16 + (n & 2) * 4 + 2 * (lane % 4);
+      held[n] =
+          at < query_count
+              ? *reinterpret_cast<const uint32_t*>(queries + at * p.query_membership.row_stride + cluster)
+              : 0;
     }
+  } else if constexpr (!kSplit) {
+#pragma unroll
+    for (int n = 0; n < Plan::kGroups; ++n)
+      copy_tile<kWidth, 64, Plan::kThreads>(base + n * Plan::kTileBytes, queries,
+                                            p.query_membership.row_stride,
+                                            (blockIdx.x * Plan::kGroups + n) * 64, query_count);
     copies_commit();
-  };
-  copy_tile<C, kRows, kThreads>(base,
-                                reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head)),
-                                p.query_membership.row_stride, blockIdx.x * kRows, queries);
-  load_stage(stages, 0);
-  load_stage(stages + Space::kStageBytes, kTiles);
-
-  const uint64_t key = p.edge_keys[head_index];
-  const float margin = 65536 * relative_error(C, p.exact_query_membership.data != nullptr);
-  const int64_t strip = (static_cast<int64_t>(head_index) * p.shape.row_tiles() + (has_rows ? row_tile : 0)) *
-                            column_tiles * kTileWords +
-                        warp * 32 + lane;
-  // The margin of a pair is 3 + margin p units; no pair with p <= 1 has more than `widest`, and a pair with a
-  // larger p and a number within its margin has p (1 - relative error) < 1.
-  const float widest = 3 + margin * 1.02f;
-  unsigned count = 0;
-  float probability[32] = {};
-  PairWords numbers[2][2] = {};
-  const float offset = 0x1.0p23f + (kPoisson ? 0 : 65536 * p.exploration);
-  const auto distance = [&](int j, int e) {
-    float x = probability[4 * j + e];
-    if constexpr (kPoisson) x = 1 - exp2_fast(fminf(x + p.exploration, 1) * -1.44269504f);
-    const uint32_t source = numbers[e >> 1][j / 4].word[j % 4];
-    uint32_t biased;
-    if (e & 1)
-      asm("prmt.b32 %0, %1, 0x4B000000, 0x7632;" : "=r"(biased) : "r"(source));
-    else
-      asm("prmt.b32 %0, %1, 0x4B000000, 0x7610;" : "=r"(biased) : "r"(source));
-    return __uint_as_float(biased) - fmaf(x, 65536.0f, offset);
-  };
-  uint32_t* words = p.tiles + strip;
-  uint32_t here = stages, free_stage = stages + 2 * Space::kStageBytes;
-  const auto after = [&](uint32_t stage) {
-    return stage == stages + 2 * Space::kStageBytes ? stages : stage + Space::kStageBytes;
-  };
-  uint32_t call = lane % 4;
-  for (int first = 0; first < column_tiles; first += kTiles) {
-    copies_wait<1>();
+    copies_wait<0>();
     publish_copies();
-    if (__syncthreads_or(open_here[0] > kFlushAt)) flush();
-    load_stage(free_stage, first + 2 * kTiles);
-    free_stage = after(free_stage);
-    const int stop = min(first + kTiles, column_tiles);
-    uint32_t key_tile = here, column_word = here + kTiles * Space::kTileBytes + lane % 4 * 4;
-    here = after(here);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if constexpr (kSplit) {
+      const int first = blockIdx.x * Plan::kGroups;
+      const uint32_t bytes = min(Plan::kGroups, row_tiles - first) * Plan::kTileBytes;
+      barrier_expect(query_barrier, bytes);
+      bulk_copy(base,
+                reinterpret_cast<const uint8_t*>(p.query_tiles) +
+                    (static_cast<int64_t>(head_index) * row_tiles + first) * Plan::kTileBytes,
+                bytes, query_barrier);
+    }
+    for (int n = 0; n < kStages; ++n) load_stage(n);
+  }
+
+  // The random numbers of a tile: for each of the lane's two rows, two calls of eight pairs.
+  const RowNumbers random(p.edge_keys[head_index], row);
+  PairWords numbers[2][2];
+  uint32_t call = lane % 4;
+  const auto draw = [&] {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) numbers[half][n] = random.words(call + 4 * n, half);
+    call += 8;
+  };
+  const float shift = 128 + (kPoisson ? 0 : p.exploration) + kError * 0x1.0p-16f;
+  uint32_t minus_128 = 0xC3000000u;
+  keep(minus_128);  // as an immediate it would displace the selector of the permutation
+  const auto minus_number = [&](int j, int e) {
+    const uint32_t source = numbers[e >> 1][j / 4].word[j % 4];
+    return __uint_as_float(__byte_perm(source, minus_128, e & 1 ? 0x7632 : 0x7610)) + shift;
+  };
+  const uint32_t region = __float_as_uint((1 + 2 * kError) * 0x1.0p-16f);
+  uint32_t* words =
+      p.tiles +
+      (static_cast<int64_t>(head_index) * row_tiles + (has_rows ? row_tile : 0)) * column_tiles * kTileWords +
+      warp * 32 + lane;
+  const uint32_t* column_words =
+      p.column_words + static_cast<int64_t>(item) * column_tiles * 4 + lane % 4;  // of the lane, tile by tile
+  unsigned count = 0;
+  float result[32];
+  if constexpr (kSplit) barrier_wait(query_barrier, 0);
+  int slot = 0;
+  uint32_t parity = 0;
+  for (int index = 0; index * kTiles < column_tiles; ++index) {
+    if (threadIdx.x == 0 && index > 0) {
+      // Everyone is done with the last stage: its place takes the one that follows those on the way.
+      barrier_wait(unused + 8 * ((index - 1) % kStages), (index - 1) / kStages & 1);
+      load_stage(index - 1 + kStages);
+    }
+    barrier_wait(full + 8 * slot, parity);
+    const int stop = min((index + 1) * kTiles, column_tiles);
+    uint32_t key_tile = stages + slot * Plan::kStageBytes;
 #pragma unroll 1
-    for (int t = first; t < stop; ++t) {
-      settle(probability);
+    for (int t = index * kTiles; t < stop; ++t) {
+      if constexpr (!kPoisson) {
+        draw();
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) result[4 * j + e] = minus_number(j, e);
+      }
+      settle(result);
       products_begin();
 #pragma unroll
-      for (int step = 0; step < C / 16; ++step)
-        score_product(probability, along_row<C, kRows>(base + group * 64 * TileLayout<C>::kRowBytes, step),
-                      along_row<C, 64>(key_tile, step), step > 0);
+      for (int n = 0; n < Plan::kSteps; ++n) {
+        const uint64_t keys = along_row<kWidth, 64>(key_tile, Plan::key_step(n));
+        if constexpr (Plan::kHeld)
+          score_product(result, held + 4 * n, keys, !kPoisson || n > 0);
+        else
+          score_product(result, along_row<kWidth, 64>(query_tile, Plan::query_step(n)), keys,
+                        !kPoisson || n > 0);
+      }
       products_commit();
-      // The random numbers meanwhile: for each of the lane's two rows, two calls of eight pairs.
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-          numbers[half][n] = philox7(row + 8 * half, call + 4 * n, 0, kPairHighLane, key);
-      call += 8;
-      uint32_t allowed;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(allowed) : "r"(column_word) : "memory");
-      key_tile += Space::kTileBytes;
-      column_word += 16;
-      allowed &= row_word;
+      if constexpr (kPoisson) draw();
+      uint32_t allowed = __ldg(column_words) & row_word;
+      key_tile += Plan::kTileBytes;
+      column_words += 4;
       if (p.is_causal && t >= row_tile) allowed &= causal_bits(row, t, lane);
       products_wait<0>();
-      settle(probability);
+      settle(result);
+      if constexpr (kPoisson) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& x = result[4 * j + e];
+            x = 1 - exp2_fast(fminf(x + p.exploration, 1) * -1.44269504f);
+            x += minus_number(j, e);
+          }
+      }
 
-      // In units of 2^-16, biased by 2^23 so that floats hold integers: number - p < 0 is an edge; within the
-      // margin it is open.
-      uint32_t word = 0;
-      float nearest = 65536;
+      // Saturated to a byte, a positive float is 255 and a negative one 0.
+      uint32_t word = 0, nearest[2] = {~0u, ~0u};
 #pragma unroll
-      for (int e = 3; e >= 0; --e)
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          const float difference = distance(j, e);
-          nearest = fminf(nearest, fabsf(difference));
-          word = __funnelshift_l(__float_as_uint(difference), word, 1);
-        }
-      uint32_t open = 0;
-      if (nearest <= widest) {  // rare with bf16 memberships
+      for (int j = 0; j < 8; ++j) {
+        const uint32_t a = __float_as_uint(result[4 * j]), b = __float_as_uint(result[4 * j + 1]),
+                       c = __float_as_uint(result[4 * j + 2]), d = __float_as_uint(result[4 * j + 3]);
+        nearest[0] = __vimin3_u32(nearest[0], a, b);
+        nearest[1] = __vimin3_u32(nearest[1], c, d);
+        word |= saturated_bytes(a, b, c, d) & 0x01010101u << (7 - j);
+      }
+      word &= allowed;
+      if (min(nearest[0], nearest[1]) <= region) {  // rare
+        uint32_t open = 0;
 #pragma unroll
         for (int e = 3; e >= 0; --e)
 #pragma unroll
-          for (int j = 0; j < 8; ++j)
-            open = open << 1 | (fabsf(distance(j, e)) <= fmaf(fabsf(probability[4 * j + e]), margin, 3.0f));
-      }
-      open &= allowed;
-      word &= allowed & ~open;
-      while (open) {  // rare
-        const int place = 31 - __clz(open);
-        open &= ~(1u << place);
-        const int e = place / 8, j = 7 - place % 8;
-        const int at_row = row + 8 * (e >> 1), column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
-        const unsigned place_here = atomicAdd(open_here, 1u);
-        if (place_here < kOpenPlaces)
-          open_here[4 + place_here] =
-              static_cast<uint32_t>(at_row - blockIdx.x * kRows) << 25 | static_cast<uint32_t>(column);
-        else
-          *p.open_count = ~0ull / 2;  // beyond any capacity: decide_open takes every pair
+          for (int j = 0; j < 8; ++j) open = open << 1 | (__float_as_uint(result[4 * j + e]) <= region);
+        open &= allowed;
+        word &= ~open;
+        for (; open; open &= open - 1) {
+          const int place = __ffs(static_cast<int>(open)) - 1, e = place / 8, j = 7 - place % 8;
+          const int row_here = group * 64 + warp * 16 + lane / 4 + 8 * (e >> 1);
+          const uint32_t column = t * 64 + 8 * j + 2 * (lane % 4) + (e & 1);
+          const unsigned here = atomicAdd(open_here, 1u);
+          if (here < kOpenPlaces)
+            open_here[1 + here] = static_cast<uint32_t>(row_here) << 25 | column;
+          else
+            leave_open(p, atomicAdd(p.open_count, 1ull), head_index, blockIdx.x * Plan::kRows + row_here,
+                       column);
+        }
       }
       count += __popc(word);
       if (has_rows) *words = word;
       words += kTileWords;
     }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(unused + 8 * slot);
+    if (++slot == kStages) slot = 0, parity ^= 1;
   }
-  copies_wait<0>();
-  flush();
+  __syncthreads();
+  __shared__ unsigned long long first_open;
+  const unsigned waiting = min(*open_here, static_cast<unsigned>(kOpenPlaces));
+  if (threadIdx.x == 0 && waiting)
+    first_open = atomicAdd(p.open_count, static_cast<unsigned long long>(waiting));
+  __syncthreads();
+  for (unsigned n = threadIdx.x; n < waiting; n += Plan::kThreads)
+    leave_open(p, first_open + n, head_index, blockIdx.x * Plan::kRows + (open_here[1 + n] >> 25),
+               open_here[1 + n] & 0x1FFFFFF);
   for (int step = 16; step; step /= 2) count += __shfl_xor_sync(~0u, count, step);
   if (lane == 0 && count)
     atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index),
@@ -353,15 +534,32 @@ __device__ uint32_t share_bits(uint32_t mine, int lane) {
   return word;
 }
 
+// A thread draws the four words of two rows of a tile, a warp a whole tile.
+constexpr int kProbeThreads = 256, kProbeTiles = kProbeThreads / 32;
 __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
-  const QuarterTile at(p.shape);
-  if (!at.exists) return;
-  uint32_t allowed = valid_rows(p.shape, p.query_mask, at.item, at.row) &
-                     p.column_words[(at.item * p.shape.column_tiles() + at.tile) * 4 + at.lane % 4];
-  if (p.is_causal && at.tile >= at.row / 64) allowed &= causal_bits(at.row, at.tile, at.lane);
-  const uint32_t mine = coins(p.stream_keys[at.head], at.row + 8 * (at.lane & 1),
-                              at.tile * 2 + (at.lane % 4) / 2, p.limits + at.item * kCoins);
-  p.probes[at.index * 32 + at.lane] = share_bits(mine, at.lane) & allowed & ~p.tiles[at.index * 32 + at.lane];
+  __shared__ uint32_t drawn[4][kProbeThreads];
+  const int columns = static_cast<int>(p.shape.column_tiles()), rows = static_cast<int>(p.shape.row_tiles());
+  const int block = threadIdx.x % 32, tile = blockIdx.x * kProbeTiles + threadIdx.x / 32,
+            row_tile = blockIdx.y;
+  const int head = blockIdx.z, item = head / static_cast<int>(p.shape.heads);
+  if (tile >= columns) return;
+  const int64_t index = ((static_cast<int64_t>(head) * rows + row_tile) * columns + tile) * 32 + block;
+  const int row = row_tile * 64 + block / 8 * 16 + block % 8;  // and row + 8
+  const uint32_t rows_here = valid_rows(p.shape, p.query_mask, item, row);
+  const uint4 edges = reinterpret_cast<const uint4*>(p.tiles)[index];
+  const uint4 valid =
+      reinterpret_cast<const uint4*>(p.column_words)[static_cast<int64_t>(item) * columns + tile];
+  const CoinLaw& law = p.laws[item];
+  coins(p.stream_keys[head], row_tile * 32 + block, tile, law,
+        [&](uint32_t n) -> uint32_t& { return drawn[n][threadIdx.x]; });
+  const uint32_t absent[4] = {valid.x & ~edges.x, valid.y & ~edges.y, valid.z & ~edges.z, valid.w & ~edges.w};
+  uint32_t words[4];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    words[t] = (drawn[t][threadIdx.x] ^ law.turned) & absent[t] & rows_here;
+    if (p.is_causal && tile >= row_tile) words[t] &= causal_bits(row, tile, t);
+  }
+  reinterpret_cast<uint4*>(p.probes)[index] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, double limit) {
@@ -378,25 +576,35 @@ __global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, double
   p.dropped[at.index * 32 + at.lane] = share_bits(mine, at.lane) & p.tiles[at.index * 32 + at.lane];
 }
 
-template <int C, bool kPoisson>
+template <int C, bool kSplit, bool kPoisson>
 cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
-  constexpr int kBytes = Shared<C>::kBytes;
-  auto* const kernel = tile_sample<C, kPoisson>;
+  using Plan = Plan<C, kSplit>;
+  auto* const kernel = tile_sample<Plan, kSplit, kPoisson>;
   static const cudaError_t ready =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
   if (ready != cudaSuccess) return ready;
-  const dim3 grid((p.shape.queries + kRows - 1) / kRows, p.shape.batch * p.shape.heads);
+  const dim3 grid((p.shape.queries + Plan::kRows - 1) / Plan::kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0 || p.shape.keys == 0) return cudaSuccess;
-  if (p.shape.keys >= 1 << 25 || p.open_capacity >= 0xFFFFFFFFll) return cudaErrorInvalidValue;
+  if (p.shape.keys >= 1 << 25) return cudaErrorInvalidValue;
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
-  kernel<<<grid, kThreads, kBytes, stream>>>(p);
+  const auto stage = [&](const HeadTensor<const Bf16>& rounded, const HeadTensor<const float>& exact,
+                         int64_t tokens, Bf16* to) {
+    const int64_t chunks = p.shape.batch * p.shape.heads * ((tokens + 63) / 64) * 64 * (C / 8);
+    stage_memberships<Plan, kSplit><<<static_cast<unsigned>((chunks + 255) / 256), 256, 0, stream>>>(
+        rounded, exact, static_cast<int>(p.shape.heads), static_cast<int>(tokens), chunks, to);
+  };
+  if (kSplit) stage(p.query_membership, p.exact_query_membership, p.shape.queries, p.query_tiles);
+  stage(p.key_side, p.exact_key_side, p.shape.keys, p.key_tiles);
+  kernel<<<grid, Plan::kThreads, Plan::kBytes, stream>>>(p);
   decide_open<<<264, 256, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <int C>
 cudaError_t launch_clusters(const TileSampleParams& p, cudaStream_t stream) {
-  return p.poisson ? launch<C, true>(p, stream) : launch<C, false>(p, stream);
+  if (p.exact_query_membership.data)
+    return p.poisson ? launch<C, true, true>(p, stream) : launch<C, true, false>(p, stream);
+  return p.poisson ? launch<C, false, true>(p, stream) : launch<C, false, false>(p, stream);
 }
 
 }  // namespace
@@ -409,7 +617,9 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   if (p.shape.words() == 0) return cudaSuccess;
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
-  tile_probes<<<QuarterTile::grid(p.shape), 256, 0, stream>>>(p);
+  const dim3 grid((p.shape.column_tiles() + kProbeTiles - 1) / kProbeTiles, p.shape.row_tiles(),
+                  p.shape.batch * p.shape.heads);
+  tile_probes<<<grid, kProbeThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

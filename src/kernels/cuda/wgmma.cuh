@@ -25,7 +25,7 @@ struct TileLayout {
   static constexpr int kRowBytes = kPanel * 2;
   static constexpr int kChunks = kRowBytes / 16;    // 16-byte chunks of a panel row
   static constexpr int kAtomBytes = 8 * kRowBytes;  // the swizzle repeats every 8 rows
-  static constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  static constexpr uint32_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
 
   // Byte offset of chunk `chunk` (over all panels) of row `row` in a tile of kRows rows.
   template <int kRows>
@@ -38,10 +38,14 @@ struct TileLayout {
   }
 };
 
-// Descriptor of an operand: address, the two strides (bytes) and the swizzle.
-__device__ inline uint64_t operand(uint32_t address, int leading, int stride, uint64_t swizzle) {
-  return (static_cast<uint64_t>((address & 0x3FFFF) >> 4)) | (static_cast<uint64_t>(leading >> 4) << 16) |
-         (static_cast<uint64_t>(stride >> 4) << 32) | (swizzle << 62);
+// Descriptor of an operand: address, the two strides (bytes) and the swizzle. `tile` is what changes at run
+// time; with offsets and strides apart a step costs one addition.
+__device__ inline uint64_t operand(uint32_t tile, int offset, int leading, int stride, uint32_t swizzle) {
+  const uint32_t low = (tile >> 4) + (offset >> 4) + ((leading >> 4) << 16);
+  const uint32_t high = (stride >> 4) | swizzle << 30;
+  uint64_t descriptor;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(low), "r"(high));
+  return descriptor;
 }
 
 // k along the row: columns 16 step .. 16 step + 15 of a tile of kRows rows.
@@ -49,16 +53,15 @@ template <int kWidth, int kRows>
 __device__ inline uint64_t along_row(uint32_t tile, int step) {
   using Layout = TileLayout<kWidth>;
   constexpr int kStepsPerPanel = Layout::kPanel / 16;
-  const uint32_t address =
-      tile + (step / kStepsPerPanel) * kRows * Layout::kRowBytes + (step % kStepsPerPanel) * 32;
-  return operand(address, 16, Layout::kAtomBytes, Layout::kSwizzle);
+  const int offset = (step / kStepsPerPanel) * kRows * Layout::kRowBytes + (step % kStepsPerPanel) * 32;
+  return operand(tile, offset, 16, Layout::kAtomBytes, Layout::kSwizzle);
 }
 
 // k down the rows: rows 16 step .. 16 step + 15, all columns.
 template <int kWidth, int kRows>
 __device__ inline uint64_t down_rows(uint32_t tile, int step) {
   using Layout = TileLayout<kWidth>;
-  return operand(tile + step * 2 * Layout::kAtomBytes, kRows * Layout::kRowBytes, Layout::kAtomBytes,
+  return operand(tile, step * 2 * Layout::kAtomBytes, kRows * Layout::kRowBytes, Layout::kAtomBytes,
                  Layout::kSwizzle);
 }
 
@@ -103,6 +106,16 @@ __device__ inline void score_product(float (&d)[32], uint64_t a, uint64_t b, boo
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" EDGEWISE_R32 "}, %32, %33, p, 1, 1, 0, 0;\n}\n"
       : EDGEWISE_D32(d, 0)
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// The same with A in registers.
+__device__ inline void score_product(float (&d)[32], const uint32_t* a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" EDGEWISE_R32
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
+      : EDGEWISE_D32(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
 // D[64, width] += P B, P in registers (one step of k = 16), B in shared memory with k down the rows.
@@ -151,7 +164,7 @@ __device__ inline void row_sums(float (&d)[4], const uint32_t* p, uint64_t ones)
 }
 // Descriptor of an 8 x 16 operand of equal numbers: any layout within the 256 bytes.
 __device__ inline uint64_t uniform_operand(uint32_t address) {
-  return operand(address, 128, 128, 0);
+  return operand(address, 0, 128, 128, 0);
 }
 
 // ---- copies from global to shared memory ----
@@ -191,15 +204,39 @@ __device__ inline void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64
   }
 }
 
-// The words of one bit tile for each of kGroups warpgroups: word 128 g + n from from[g * stride + n], zeros
-// where `valid` is false. The calling thread is the one that needs the words of its own place: 8 lanes copy
-// for their warp.
-__device__ inline void copy_words(uint32_t words, const uint32_t* from, bool valid) {
-  const int lane = threadIdx.x % 32;
-  if (lane < 8)
-    copy_chunk(words + (threadIdx.x / 32 * 32 + lane * 4) * 4, from + threadIdx.x / 32 % 4 * 32 + lane * 4,
-               valid);
-}
+// The same, tile after tile of 64 rows: a thread keeps its place in the source and moves on by a tile.
+template <int kWidth, int kThreads>
+class TileStream {
+ public:
+  __device__ TileStream(const __nv_bfloat16* from, int64_t row_stride)
+      : row_(threadIdx.x / kChunksPerRow),
+        offset_(TileLayout<kWidth>::template offset<64>(row_, threadIdx.x % kChunksPerRow)),
+        from_(from + row_ * row_stride + threadIdx.x % kChunksPerRow * 8),
+        turn_(kRowsPerTurn * row_stride),
+        tile_(64 * row_stride) {}
+
+  // The next tile; of its rows `count` exist.
+  __device__ void load(uint32_t tile, int count) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int row = row_ + turn * kRowsPerTurn;
+      if (64 % kRowsPerTurn != 0 && row >= 64) break;
+      copy_chunk(tile + offset_ + turn * kRowsPerTurn * TileLayout<kWidth>::kRowBytes, from_ + turn * turn_,
+                 row < count);
+    }
+    from_ += tile_;
+  }
+
+ private:
+  static constexpr int kChunksPerRow = kWidth / 8, kRowsPerTurn = kThreads / kChunksPerRow,
+                       kTurns = (64 + kRowsPerTurn - 1) / kRowsPerTurn;
+  static_assert(kThreads % kChunksPerRow == 0 && kRowsPerTurn % 8 == 0, "the swizzle must repeat every turn");
+  int row_, offset_;
+  const __nv_bfloat16* from_;
+  int64_t turn_, tile_;
+};
+
+// The word of this thread's own place among those of its block.
 __device__ inline uint32_t own_word(uint32_t words) {
   uint32_t word;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(words + threadIdx.x * 4) : "memory");
