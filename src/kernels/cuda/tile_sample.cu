@@ -15,8 +15,9 @@ namespace {
 constexpr int kOpenPlaces = 1024;
 
 // Memberships in fp32 are two terms, high + low, each bf16: three products instead of one.
-template <int kClusters, bool kSplit>
+template <int kClusters, bool kInTwoTerms>
 struct Plan {
+  static constexpr bool kSplit = kInTwoTerms;
   static constexpr int C = kClusters, kWidth = kSplit ? 2 * C : C;
   static constexpr int kSteps = C / 16 * (kSplit ? 3 : 1);
   static constexpr int kTileBytes = 64 * kWidth * 2;
@@ -146,10 +147,10 @@ __device__ uint32_t saturated_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t
 
 // Memberships [tokens, C] of every head as tiles of 64 tokens in the order of shared memory, so that the
 // sampler takes a tile as one bulk copy; tokens beyond the last are zeros. A thread moves 8 clusters.
-template <typename Plan, bool kSplit>
+template <typename Plan>
 __global__ void stage_memberships(HeadTensor<const Bf16> rounded, HeadTensor<const float> exact, int heads,
                                   int tokens, int64_t chunks, Bf16* staged) {
-  constexpr int C = Plan::C, kChunks = C / 8;
+  constexpr int kChunks = Plan::C / 8;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= chunks) return;
   const int chunk = index % kChunks, row = index / kChunks % 64, tiles = (tokens + 63) / 64;
@@ -162,7 +163,7 @@ __global__ void stage_memberships(HeadTensor<const Bf16> rounded, HeadTensor<con
   uint4 high{}, low{};
   if (token < tokens) {
     const int item = head_index / heads, head = head_index % heads;
-    if constexpr (kSplit) {
+    if constexpr (Plan::kSplit) {
       const auto* from =
           reinterpret_cast<const float4*>(exact.head(item, head) + token * exact.row_stride) + chunk * 2;
       const float4 a = from[0], b = from[1];
@@ -178,7 +179,7 @@ __global__ void stage_memberships(HeadTensor<const Bf16> rounded, HeadTensor<con
     }
   }
   *place(chunk) = high;
-  if constexpr (kSplit) *place(chunk + kChunks) = low;
+  if constexpr (Plan::kSplit) *place(chunk + kChunks) = low;
 }
 
 // Keeps a value in a register, so that the compiler does not compute it anew in every turn.
@@ -238,20 +239,20 @@ class RowNumbers {
 // How far, in units of 2^-16, a product's p <= 1 may be from the exact sum: the rounding of `shift` and of
 // both sums, the terms that a split leaves out, and for Poisson the exponential.
 template <typename Plan>
-__device__ constexpr float error_units(bool split, bool poisson) {
-  return 0.625f + Plan::C / 128.0f + Plan::kSteps / 8.0f + (split ? 1 : 0) + (poisson ? 0.5f : 0);
+__device__ constexpr float error_units(bool poisson) {
+  return 0.625f + Plan::C / 128.0f + Plan::kSteps / 8.0f + (Plan::kSplit ? 1 : 0) + (poisson ? 0.5f : 0);
 }
 
 // The accumulators start as minus the numbers, so that a product ends as p - number: its sign is the edge.
 // A number of 16 bits is the end of the mantissa of -(128 + number / 65536): one permutation of bytes and one
 // addition. Moved up by the error bound, a negative result is surely no edge and one above `region` surely
 // is; in between the pair is open. The Poisson law needs p itself and subtracts afterwards.
-template <typename Plan, bool kSplit, bool kPoisson>
+template <typename Plan, bool kPoisson>
 __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ? 3 : Plan::kBlocks)
     tile_sample(const __grid_constant__ TileSampleParams p) {
   extern __shared__ uint8_t raw[];
   constexpr int kWidth = Plan::kWidth, kTiles = Plan::kTiles, kStages = Plan::kStages;
-  constexpr float kError = error_units<Plan>(kSplit, kPoisson);
+  constexpr float kError = error_units<Plan>(kPoisson);
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
     publish_barriers();
   }
   const auto* const queries =
-      kSplit ? nullptr : reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head));
+      Plan::kSplit ? nullptr : reinterpret_cast<const __nv_bfloat16*>(p.query_membership.head(item, head));
   const int query_count = p.shape.queries;
   uint32_t held[Plan::kHeld ? Plan::C / 4 : 1];
   if constexpr (Plan::kHeld) {
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
               ? *reinterpret_cast<const uint32_t*>(queries + at * p.query_membership.row_stride + cluster)
               : 0;
     }
-  } else if constexpr (!kSplit) {
+  } else if constexpr (!Plan::kSplit) {
 #pragma unroll
     for (int n = 0; n < Plan::kGroups; ++n)
       copy_tile<kWidth, 64, Plan::kThreads>(base + n * Plan::kTileBytes, queries,
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    if constexpr (kSplit) {
+    if constexpr (Plan::kSplit) {
       const int first = blockIdx.x * Plan::kGroups;
       const uint32_t bytes = min(Plan::kGroups, row_tiles - first) * Plan::kTileBytes;
       barrier_expect(query_barrier, bytes);
@@ -349,7 +350,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
       p.column_words + static_cast<int64_t>(item) * column_tiles * 4 + lane % 4;  // of the lane, tile by tile
   unsigned count = 0;
   float result[32];
-  if constexpr (kSplit) barrier_wait(query_barrier, 0);
+  if constexpr (Plan::kSplit) barrier_wait(query_barrier, 0);
   int slot = 0;
   uint32_t parity = 0;
   for (int index = 0; index * kTiles < column_tiles; ++index) {
@@ -579,7 +580,7 @@ __global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, double
 template <int C, bool kSplit, bool kPoisson>
 cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
   using Plan = Plan<C, kSplit>;
-  auto* const kernel = tile_sample<Plan, kSplit, kPoisson>;
+  auto* const kernel = tile_sample<Plan, kPoisson>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
   if (ready != cudaSuccess) return ready;
@@ -590,7 +591,7 @@ cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
   const auto stage = [&](const HeadTensor<const Bf16>& rounded, const HeadTensor<const float>& exact,
                          int64_t tokens, Bf16* to) {
     const int64_t chunks = p.shape.batch * p.shape.heads * ((tokens + 63) / 64) * 64 * (C / 8);
-    stage_memberships<Plan, kSplit><<<static_cast<unsigned>((chunks + 255) / 256), 256, 0, stream>>>(
+    stage_memberships<Plan><<<static_cast<unsigned>((chunks + 255) / 256), 256, 0, stream>>>(
         rounded, exact, static_cast<int>(p.shape.heads), static_cast<int>(tokens), chunks, to);
   };
   if (kSplit) stage(p.query_membership, p.exact_query_membership, p.shape.queries, p.query_tiles);
