@@ -61,7 +61,7 @@ struct Contender {
 
   train::Recipe recipe;
   at::Device device;
-  ClassifierPtr model;
+  ModelPtr model;
   train::Optimizer optimizer;
   train::Schedule schedule;
 };

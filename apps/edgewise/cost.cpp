@@ -55,6 +55,17 @@ std::string described(const train::Recipe& recipe) {
   return attention.kind + " " + attention.mode;
 }
 
+// Nothing where the recipe cannot be counted, and why not.
+std::optional<train::RecipeCost> cost_of(const train::Recipe& recipe, const train::CostOptions& options,
+                                         std::string& why_not) {
+  try {
+    return train::recipe_cost(recipe, options);
+  } catch (const c10::Error& error) {
+    why_not = error.what_without_backtrace();
+    return std::nullopt;
+  }
+}
+
 int run(const CostArguments& arguments) {
   train::CostOptions options;
   options.length = arguments.length;
@@ -66,6 +77,7 @@ int run(const CostArguments& arguments) {
                "of dense", "memory", "of dense"});
   // Recipes of one task share their dense counterpart; it is measured once.
   std::map<std::string, train::RecipeCost> dense_costs;
+  size_t left_out = 0;
   for (const std::string& file : arguments.recipes) {
     const train::Recipe recipe = train::load_recipe(file, arguments.overrides);
     options.device = c10::Device(arguments.device.empty() ? recipe.train.device : arguments.device);
@@ -73,10 +85,22 @@ int run(const CostArguments& arguments) {
     dense.train = train::TrainRecipe();  // of training, precision alone matters to the cost
     dense.train.precision = recipe.train.precision;
     const std::string key = train::to_toml(dense);
-    if (!dense_costs.count(key)) dense_costs[key] = train::recipe_cost(dense, options);
-    const train::RecipeCost& full = dense_costs[key];
-    const train::RecipeCost cost = train::recipe_cost(recipe, options);
     const std::string name = std::filesystem::path(file).stem().string();
+    std::string why_not;
+    const auto counted = cost_of(recipe, options, why_not);
+    if (counted && !dense_costs.count(key)) dense_costs[key] = train::recipe_cost(dense, options);
+    if (!counted) {
+      ++left_out;
+      if (arguments.json)
+        std::cout << train::to_json_line({{"recipe", file}, {"attention", described(recipe)}, {"error", why_not}})
+                  << "\n";
+      else
+        std::cerr << name << ": " << why_not << "\n";
+      table.add({name, described(recipe), "-", "-", "not counted", "-", "-", "-", "-", "-"});
+      continue;
+    }
+    const train::RecipeCost& cost = *counted;
+    const train::RecipeCost& full = dense_costs[key];
     const double attention_ratio = cost.attention_flops / full.attention_flops,
                  model_ratio = cost.model_flops / full.model_flops;
     const double memory = cost.memory_per_example.value_or(0),
@@ -112,7 +136,7 @@ int run(const CostArguments& arguments) {
                options.memory ? fixed(memory_ratio, 3) : "-"});
   }
   if (!arguments.json) table.print(std::cout);
-  return 0;
+  return left_out == arguments.recipes.size() ? 1 : 0;
 }
 
 }  // namespace

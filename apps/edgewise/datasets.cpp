@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <edgewise/data/associative_recall.h>
 #include <edgewise/data/byte_dataset.h>
+#include <edgewise/data/characters.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
 #include <edgewise/data/repeated_tokens.h>
@@ -41,6 +42,7 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
     options.fixed_length = wanted.fixed_length;
     return std::make_shared<data::ListOpsDataset>(wanted.path, options);
   }
+  if (wanted.name == "characters") return std::make_shared<data::Characters>(wanted.path, wanted.length);
   if (data::is_byte_task(wanted.name)) {
     TORCH_CHECK_VALUE(std::filesystem::exists(data::byte_examples_path(wanted.path, wanted.name)), "no ",
                       wanted.name, " data in '", wanted.path, "'; make it with: edgewise data ", wanted.name,

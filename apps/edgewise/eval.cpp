@@ -12,6 +12,7 @@
 
 #include "command.h"
 #include "datasets.h"
+#include "runs.h"
 #include "table.h"
 #include "validators.h"
 
@@ -26,21 +27,6 @@ struct EvalArguments {
   bool json = false;
 };
 
-std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted) {
-  const auto file = [&](const std::string& name) { return folder / "checkpoints" / (name + ".safetensors"); };
-  const bool has_best = std::filesystem::exists(file("best")),
-             has_last = std::filesystem::exists(file("last"));
-  TORCH_CHECK_VALUE(has_best || has_last, "eval: expected a checkpoint in ", folder.string(),
-                    "; the run has none yet. Go on with: edgewise train --resume ", folder.string());
-  TORCH_CHECK_VALUE(wanted != "best" || has_best, "eval: expected ", file("best").string(),
-                    "; there is none before the first validation. Use --checkpoint last.");
-  TORCH_CHECK_VALUE(wanted != "last" || has_last, "eval: expected ", file("last").string(),
-                    "; there is none. Use --checkpoint best.");
-  if (!wanted.empty()) return file(wanted).string();
-  if (!has_best) std::cerr << "no best checkpoint before the first validation; evaluating the last\n";
-  return file(has_best ? "best" : "last").string();
-}
-
 int run(const EvalArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
   TORCH_CHECK_VALUE(std::filesystem::exists(folder / "config.toml"), "eval: ", folder.string(),
@@ -49,9 +35,10 @@ int run(const EvalArguments& arguments) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const data::Split split = data::parse_split(arguments.split);
   const auto dataset = open_dataset(recipe);
-  const ClassifierPtr model = train::build_model(recipe, *dataset);
-  const std::string file = checkpoint_file(folder, arguments.checkpoint);
+  const ModelPtr model = train::build_model(recipe, *dataset);
+  const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
+  train::check_vocabulary(*model, *dataset);
   model->to(at::Device(recipe.train.device));
   model->eval();
   train::EvaluationOptions options;
@@ -68,6 +55,7 @@ int run(const EvalArguments& arguments) {
         {"step", info.step},           {"loss", result.loss},
         {"accuracy", result.accuracy}, {"density", result.density.mean().item<double>()},
         {"examples", result.examples}};
+    if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
     if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
     if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
     std::cout << train::to_json_line(record) << "\n";
@@ -76,6 +64,7 @@ int run(const EvalArguments& arguments) {
   Table table({"quantity", "value"});
   table.add({"checkpoint", file + " (step " + std::to_string(info.step) + ")"});
   table.add({arguments.split + " examples", std::to_string(result.examples)});
+  if (result.bits_per_character) table.add({"bits per character", fixed(*result.bits_per_character, 4)});
   table.add({"accuracy", percent(result.accuracy)});
   for (const Baseline& baseline : baselines(*dataset, split))
     table.add({"  " + baseline.name, percent(baseline.accuracy)});

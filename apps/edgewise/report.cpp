@@ -55,6 +55,7 @@ Rows summary_of(const Run& run) {
                              std::to_string(r.train.batch) + ", seed " + std::to_string(r.train.seed)}};
   if (is_sbm) rows.emplace_back("density penalty", fixed(r.train.density_weight, 4));
   if (run.test) {
+    if (run.test->bits) rows.emplace_back("test bits per character", fixed(*run.test->bits, 4));
     rows.emplace_back("test accuracy", percent(run.test->accuracy));
     rows.emplace_back("test loss", fixed(run.test->loss, 4));
     rows.emplace_back("test density", percent(run.test->mean_density()));
@@ -81,7 +82,12 @@ std::string curves_of(const Run& run) {
   if (run.test) accuracy.reference_lines.push_back({run.test->accuracy, "test"});
   train::PlotOptions options;
   options.panel_width = 520;
-  return train::render_svg({loss, accuracy}, options);
+  if (run.bits.x.empty()) return train::render_svg({loss, accuracy}, options);
+  train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per character"};
+  bits.series.push_back(run.bits);
+  bits.series[0].name = "";
+  if (run.test && run.test->bits) bits.reference_lines.push_back({*run.test->bits, "test"});
+  return train::render_svg({loss, bits}, options);
 }
 
 std::string densities_of(const Run& run) {

@@ -86,7 +86,7 @@ void count_edges(const EdgeSet& edges, size_t layer, std::span<PictureFigures> p
   }
 }
 
-std::vector<PictureFigures> look(Classifier& model, const data::ByteDataset& dataset,
+std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset,
                                  const train::Recipe& recipe, int64_t count) {
   constexpr int64_t kBatch = 8;
   torch::NoGradGuard no_grad;
@@ -148,7 +148,7 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
   }
   if (!why_not.empty()) return std::nullopt;
   const auto dataset = std::dynamic_pointer_cast<const data::ByteDataset>(open_dataset(recipe));
-  const ClassifierPtr model = train::build_model(recipe, *dataset);
+  const ModelPtr model = train::build_model(recipe, *dataset);
   train::load_checkpoint(checkpoint.string(), *model);
   const int64_t count = std::min(options.look_at, dataset->size(data::Split::kTest));
   std::vector<PictureFigures> all = look(*model, *dataset, recipe, count);

@@ -316,9 +316,15 @@ std::string plot(const std::vector<Group>& groups, size_t task, double first_tok
 int run(const ReproduceArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) {
+    if (!std::filesystem::exists(std::filesystem::path(folder) / "metrics.jsonl")) {
+      std::cerr << folder << " is not a run folder (it has no metrics.jsonl); left out\n";
+      continue;
+    }
     runs.push_back(read_run(folder, "reproduce lra"));
     task_index(runs.back());
   }
+  TORCH_CHECK_VALUE(!runs.empty(), "reproduce lra: expected at least one run folder; none of the ",
+                    arguments.runs.size(), " given is one");
   const std::vector<Group> groups = group_runs(runs);
   print_table_1(groups);
   const double first_token = first_token_accuracy(runs);

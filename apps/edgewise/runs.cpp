@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <iostream>
 #include <numeric>
 
 namespace edgewise::app {
@@ -59,7 +60,7 @@ Run read_run(const std::string& folder, const std::string& command) {
   if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
     run.name = path.parent_path().filename().string() + " " + run.name;
   run.recipe = train::load_recipe((path / "config.toml").string());
-  run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name = run.name;
+  run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name = run.bits.name = run.name;
   std::vector<double> speeds;
   for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
@@ -70,17 +71,23 @@ Run read_run(const std::string& folder, const std::string& command) {
     } else if (what == "eval") {
       const double accuracy = number_of(record, "accuracy");
       add_point(run.accuracy, step, accuracy);
+      const bool is_text = train::find_metric(record, "bits_per_character") != nullptr;
+      const double bits = is_text ? number_of(record, "bits_per_character") : 0;
+      if (is_text) add_point(run.bits, step, bits);
       if (train::find_metric(record, "edge_precision"))
         add_point(run.precision, step, number_of(record, "edge_precision"));
       if (train::find_metric(record, "edge_recall"))
         add_point(run.recall, step, number_of(record, "edge_recall"));
-      if (accuracy > run.best_validation) {
+      const bool is_best = is_text ? !run.best_bits || bits < *run.best_bits : accuracy > run.best_validation;
+      if (is_best) {
         run.best_validation = accuracy;
+        if (is_text) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
       }
     } else if (what == "test") {
       run.test =
-          TestFigures{number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density")};
+          TestFigures{number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}};
+      if (train::find_metric(record, "bits_per_character")) run.test->bits = number_of(record, "bits_per_character");
     }
   }
   for (size_t i = 0; i < run.head_densities.size(); ++i) {
@@ -94,6 +101,22 @@ Run read_run(const std::string& folder, const std::string& command) {
     run.examples_per_second = *middle;
   }
   return run;
+}
+
+std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,
+                            const std::string& command) {
+  const auto file = [&](const std::string& name) { return folder / "checkpoints" / (name + ".safetensors"); };
+  const bool has_best = std::filesystem::exists(file("best")),
+             has_last = std::filesystem::exists(file("last"));
+  TORCH_CHECK_VALUE(has_best || has_last, command, ": expected a checkpoint in ", folder.string(),
+                    "; the run has none yet. Go on with: edgewise train --resume ", folder.string());
+  TORCH_CHECK_VALUE(wanted != "best" || has_best, command, ": expected ", file("best").string(),
+                    "; there is none before the first validation. Use --checkpoint last.");
+  TORCH_CHECK_VALUE(wanted != "last" || has_last, command, ": expected ", file("last").string(),
+                    "; there is none. Use --checkpoint best.");
+  if (!wanted.empty()) return file(wanted).string();
+  if (!has_best) std::cerr << "no best checkpoint before the first validation; using the last\n";
+  return file(has_best ? "best" : "last").string();
 }
 
 }  // namespace edgewise::app

@@ -15,6 +15,7 @@ namespace edgewise::app {
 struct TestFigures {
   double accuracy = 0, loss = 0;
   std::vector<double> density;  // layer by layer, head by head
+  std::optional<double> bits;   // per character, of texts
   double mean_density() const;
 };
 
@@ -23,11 +24,13 @@ struct Run {
   std::filesystem::path folder;
   train::Recipe recipe;
   train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
+  train::Series bits;               // per character in validation, of texts
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
   std::vector<train::Series> head_densities;  // in training, one per layer and head
   std::vector<std::string> head_names;        // "layer 0, head 1"
   std::optional<TestFigures> test;            // of the best checkpoint; none before the end
   double best_validation = -1;
+  std::optional<double> best_bits;  // per character in validation, of texts
   int64_t best_step = 0;
   int64_t steps = 0;
   double examples_per_second = 0;  // median over the logged steps
@@ -36,6 +39,10 @@ struct Run {
 
 // Throws when the folder holds no run; `command` begins the message.
 Run read_run(const std::string& folder, const std::string& command);
+
+// The checkpoint of a run: `wanted` is best or last; empty: best, or last before there is a best.
+std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,
+                            const std::string& command);
 
 // A number of a record; a list counts as its mean, nothing as -1.
 double number_of(const train::MetricRecord& record, const char* name);

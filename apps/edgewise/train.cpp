@@ -1,4 +1,5 @@
 // edgewise train: a recipe to a run folder.
+#include <edgewise/data/characters.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/profile.h>
 #include <edgewise/train/recipe.h>
@@ -29,14 +30,17 @@ std::filesystem::path next_run_folder(const std::string& recipe) {
 }
 
 // Everything that defines the run, before step 0.
-void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, const Classifier& model,
+void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, const Model& model,
                     const std::filesystem::path& folder) {
   int64_t parameters = 0;
   for (const auto& p : model.parameters()) parameters += p.numel();
   const auto& m = recipe.model;
   const auto& t = recipe.train;
   std::cerr << "run        " << folder.string() << "\n"
-            << "data       " << dataset.name() << ", " << dataset.size(data::Split::kTrain) << " train, "
+            << "data       " << dataset.name();
+  if (dataset.is_text())
+    std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of " << dataset.max_length();
+  std::cerr << ", " << dataset.size(data::Split::kTrain) << " train, "
             << dataset.size(data::Split::kValidation) << " validation, " << dataset.size(data::Split::kTest)
             << " test\n"
             << "model      " << m.layers << " layers, " << m.heads << " heads of " << m.head_dim << ", "
@@ -132,11 +136,16 @@ int run(const TrainArguments& arguments) {
               << options.run_folder.string() << "\n";
     return summary.exit_code();
   }
-  std::cout << options.run_folder.string() << ": test accuracy " << percent(summary.test->accuracy)
+  const std::optional<double>& bits = summary.test->bits_per_character;
+  std::cout << options.run_folder.string() << ": test "
+            << (bits ? fixed(*bits, 4) + " bits per character" : "accuracy " + percent(summary.test->accuracy))
             << ", loss " << fixed(summary.test->loss, 4) << ", density "
             << percent(summary.test->density.mean().item<double>()) << " (best validation "
-            << percent(summary.best_accuracy.value_or(0)) << " at step " << summary.best_step << ", "
-            << fixed(summary.seconds, 1) << " s)";
+            << (bits ? fixed(summary.best_bits_per_character.value_or(0), 4)
+                     : percent(summary.best_accuracy.value_or(0)))
+            << " at step " << summary.best_step << ", " << fixed(summary.seconds, 1) << " s)";
+  if (const auto* text = dynamic_cast<const data::Characters*>(dataset.get()))
+    std::cout << "; letter frequencies alone " << fixed(text->unigram_bits(), 4);
   for (const Baseline& baseline : baselines(*dataset, data::Split::kTest))
     std::cout << "; " << baseline.name << " " << percent(baseline.accuracy);
   std::cout << "\n";

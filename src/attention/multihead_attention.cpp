@@ -18,7 +18,8 @@ namespace {
 // mask.
 int64_t allowed_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& mask, bool is_causal) {
   if (!is_causal) return valid_pairs(shape, mask, mask);
-  if (!mask) return shape.batch * shape.queries * (shape.queries + 1) / 2;
+  const int64_t before = shape.keys - shape.queries;  // keys of a cache
+  if (!mask) return shape.batch * (shape.queries * before + shape.queries * (shape.queries + 1) / 2);
   const at::Tensor valid = mask->to(at::kLong);            // [B, N]
   return (valid * valid.cumsum(1)).sum().item<int64_t>();  // keys up to and including each valid query
 }
@@ -80,26 +81,58 @@ void MultiheadEdgeAttentionImpl::reset_parameters() {
   out_proj->reset_parameters();
 }
 
-AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
-                                                    const std::optional<at::Tensor>& key_mask,
-                                                    const RandomStream& random, bool keep_edges) {
-  check_input(options, x, key_mask);
-  const int64_t batch = x.size(0), length = x.size(1), head_dim = options.embed_dim / options.num_heads;
+MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::Tensor& x) const {
+  const int64_t head_dim = options.embed_dim / options.num_heads;
   const auto projected = torch::nn::functional::linear(x, in_proj_weight, in_proj_bias)
-                             .view({batch, length, -1, options.num_heads, head_dim})
+                             .view({x.size(0), x.size(1), -1, options.num_heads, head_dim})
                              .permute({2, 0, 3, 1, 4})  // [3 or 2, B, H, N, D]
                              .unbind(0);
   const at::Tensor key = options.shared_qk
                              ? torch::nn::functional::normalize(
                                    projected[0], torch::nn::functional::NormalizeFuncOptions().dim(-1))
                              : projected[1];
-  const Heads heads{projected[0], key.to(projected[0].scalar_type()), projected.back()};
+  return {projected[0], key.to(projected[0].scalar_type()), projected.back()};
+}
+
+at::Tensor MultiheadEdgeAttentionImpl::merge(const at::Tensor& attended) {
+  return out_proj->forward(attended.transpose(1, 2).flatten(2));
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
+                                                    const std::optional<at::Tensor>& key_mask,
+                                                    const RandomStream& random, bool keep_edges) {
+  check_input(options, x, key_mask);
+  const Heads heads = project(x);
   AttentionOutput result = options.source   ? attend_edges(heads, key_mask, random, keep_edges, x)
                            : options.method ? attend_method(heads, key_mask, random)
                                             : attend_dense(heads, key_mask);
-  result.output =
-      out_proj->forward(result.output.transpose(1, 2).reshape({batch, length, options.embed_dim}));
+  result.output = merge(result.output);
   return result;
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::attend(const CausalInput& input) {
+  TORCH_CHECK_VALUE(options.is_causal, "MultiheadEdgeAttention: expected is_causal in a decoder");
+  TORCH_CHECK_VALUE(!input.memory.defined(),
+                    "MultiheadEdgeAttention: expected no memory, which its positions do not reach; got ",
+                    input.memory.sizes());
+  if (!input.cache) return forward(input.x, std::nullopt, input.random, input.keep_edges);
+  check_input(options, input.x, std::nullopt);
+  Heads heads = project(input.x);
+  heads.key = input.cache->key.append(heads.key);
+  heads.value = input.cache->value.append(heads.value);
+  AttentionOutput result = options.source ? attend_edges(heads, std::nullopt, input.random, input.keep_edges,
+                                                         input.x, &input.cache->features)
+                                          : attend_dense(heads, std::nullopt);
+  result.output = merge(result.output);
+  return result;
+}
+
+std::string MultiheadEdgeAttentionImpl::causal_refusal() const {
+  return options.source ? options.source->causal_refusal() : std::string();
+}
+
+std::string MultiheadEdgeAttentionImpl::cache_refusal() const {
+  return options.source ? options.source->growth_refusal() : std::string();
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
@@ -107,9 +140,16 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
   const double dropout_p = is_training() ? options.dropout_p : 0;
   const EdgeShape shape = heads.shape();
   AttentionOutput result;
-  if (!key_mask) {
+  if (!key_mask && shape.queries == shape.keys) {
     result.output = at::scaled_dot_product_attention(heads.query, heads.key, heads.value, std::nullopt,
                                                      dropout_p, options.is_causal);
+  } else if (!key_mask) {  // behind a cache, whose end the queries are
+    std::optional<at::Tensor> allowed;
+    if (options.is_causal && shape.queries > 1)
+      allowed = at::ones({shape.queries, shape.keys}, heads.query.options().dtype(at::kBool))
+                    .tril(shape.keys - shape.queries);
+    result.output =
+        at::scaled_dot_product_attention(heads.query, heads.key, heads.value, allowed, dropout_p, false);
   } else {
     at::Tensor allowed = key_mask->unsqueeze(1).unsqueeze(1);  // [B, 1, 1, N], or [B, 1, N, N] when causal
     if (options.is_causal) {
@@ -133,9 +173,11 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
 AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
                                                          const std::optional<at::Tensor>& key_mask,
                                                          const RandomStream& random, bool keep_edges,
-                                                         const at::Tensor& x) {
+                                                         const at::Tensor& x, RowBuffer* known_keys) {
   EdgeRequest request{heads.query, heads.key, key_mask, options.is_causal, random};
   request.tokens = x;
+  request.query_offset = heads.key.size(2) - heads.query.size(2);
+  request.known_keys = known_keys;
   const EdgeChoice choice = options.source->choose(request);
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;

@@ -5,6 +5,7 @@
 #include <edgewise/edges/patterns.h>
 
 #include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <cmath>
 
@@ -21,6 +22,30 @@ inline at::Tensor merge_heads(const at::Tensor& heads) {  // [B, H, N, D] -> [B,
 }
 inline double head_scale(const at::Tensor& query) {
   return 1 / std::sqrt(static_cast<double>(query.size(3)));
+}
+
+// Scores by distance become scores by key: column d of by_distance [B, H, L, S] is the score at distance S - 1 - d;
+// query i stands at key S - L + i. Keys after the query get what is left over. Copies only, so its gradient
+// adds nothing up.
+inline at::Tensor by_key(const at::Tensor& by_distance) {
+  const int64_t batch = by_distance.size(0), heads = by_distance.size(1), queries = by_distance.size(2),
+                keys = by_distance.size(3);
+  return at::constant_pad_nd(by_distance, {1, 0})
+      .view({batch, heads, keys + 1, queries})
+      .narrow(2, 1, keys)
+      .reshape({batch, heads, queries, keys});
+}
+
+// p - j of query i at p = keys - queries + i: [L, S] int64.
+inline at::Tensor distances_back(int64_t queries, int64_t keys, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  return (at::arange(queries, options) + (keys - queries)).unsqueeze(1) -
+         at::arange(keys, options).unsqueeze(0);
+}
+
+// Pairs (i, j) with j no later than the query, per head and item.
+inline int64_t causal_pairs(int64_t queries, int64_t keys) {
+  return queries * (keys - queries) + queries * (queries + 1) / 2;
 }
 
 // The request of self-attention over x behind a memory.

@@ -4,6 +4,8 @@
 
 #include <torch/types.h>
 
+#include <limits>
+
 #include "attention/special_heads.h"
 
 namespace edgewise {
@@ -38,6 +40,29 @@ TransformerXlAttentionImpl::TransformerXlAttentionImpl(TransformerXlOptions opti
   if (options.source) register_module("edges", options.source);
 }
 
+at::Tensor TransformerXlAttentionImpl::distance_keys(int64_t count, const at::Tensor& like) {
+  at::Tensor table = sinusoid(count, options.embed_dim, like.options().requires_grad(false));
+  if (options.clamp_length > 0)
+    table = table.index_select(0, at::arange(count, table.options().dtype(at::kLong)).clamp_max(options.clamp_length));
+  return split_heads(r_proj->forward(table).unsqueeze(0), options.num_heads).squeeze(0);
+}
+
+// Every key up to the query (with same_length: the last `memory` of them), by matrix products. query [B, H, L,
+// D] stands at the end of key [B, H, S, D]; positions [H, S, D].
+at::Tensor TransformerXlAttentionImpl::attend_all(const at::Tensor& query, const at::Tensor& key,
+                                                  const at::Tensor& value,
+                                                  const at::Tensor& positions) const {
+  const at::Tensor by_distance =
+      at::matmul(query + position_bias.unsqueeze(1), positions.flip(1).transpose(1, 2));  // S - 1 .. 0
+  const at::Tensor scores =
+      (at::matmul(query + content_bias.unsqueeze(1), key.transpose(2, 3)) + by_key(by_distance)) *
+      head_scale(query);
+  const at::Tensor back = distances_back(query.size(2), key.size(2), query.device());
+  at::Tensor hidden = back < 0;
+  if (options.same_length) hidden = hidden | (back >= options.memory);
+  return at::matmul(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1), value);
+}
+
 at::Tensor TransformerXlAttentionImpl::forward(const at::Tensor& x, const at::Tensor& memory,
                                                const std::optional<at::Tensor>& key_mask,
                                                const RandomStream& random) {
@@ -45,23 +70,51 @@ at::Tensor TransformerXlAttentionImpl::forward(const at::Tensor& x, const at::Te
   const at::Tensor query = split_heads(q_proj->forward(x), options.num_heads);
   const at::Tensor key = split_heads(k_proj->forward(all), options.num_heads);
   const at::Tensor value = split_heads(v_proj->forward(all), options.num_heads);
+  const at::Tensor positions = distance_keys(all.size(1), x);
+  if (!options.source && !key_mask)
+    return out_proj->forward(merge_heads(attend_all(query, key, value, positions)));
+
   const EdgeRequest request = memory_request("TransformerXlAttention", x, all, query, key, key_mask, random);
   SegmentEdges own({.segment = std::max<int64_t>(x.size(1), 1),
                     .memory = options.same_length ? options.memory : all.size(1),
                     .same_length = options.same_length});
   const EdgeSet edges = (options.source ? *options.source : own).choose(request).edges;
-
-  at::Tensor distance = -functional::edge_distances(edges, request.query_offset);  // [E]
-  if (options.clamp_length > 0) distance = distance.clamp_max(options.clamp_length);
-  const at::Tensor positions =  // W_r r: [H, M + L, D]
-      split_heads(r_proj->forward(sinusoid(all.size(1), options.embed_dim, x.options())).unsqueeze(0),
-                  options.num_heads)
-          .squeeze(0);
+  const at::Tensor distance = -functional::edge_distances(edges, request.query_offset);  // [E]
   const at::Tensor scores =
       (functional::edge_scores(query + content_bias.unsqueeze(1), key, edges) +
        functional::edge_type_scores(query + position_bias.unsqueeze(1), positions, edges, distance)) *
       head_scale(query);
   return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, edges)));
+}
+
+AttentionOutput TransformerXlAttentionImpl::attend(const CausalInput& input) {
+  TORCH_CHECK_VALUE(!options.source, "TransformerXlAttention: expected its own edges in a decoder");
+  const int64_t batch = input.x.size(0), queries = input.x.size(1);
+  int64_t keys = queries;
+  AttentionOutput result;
+  if (input.cache) {
+    const at::Tensor query = split_heads(q_proj->forward(input.x), options.num_heads);
+    const at::Tensor key = input.cache->key.append(split_heads(k_proj->forward(input.x), options.num_heads));
+    const at::Tensor value =
+        input.cache->value.append(split_heads(v_proj->forward(input.x), options.num_heads));
+    keys = key.size(2);
+    at::Tensor& positions = input.cache->positions;  // made for twice as many, so seldom anew
+    if (!positions.defined() || positions.size(1) < keys) positions = distance_keys(2 * keys, input.x);
+    result.output =
+        out_proj->forward(merge_heads(attend_all(query, key, value, positions.narrow(1, 0, keys))));
+  } else {
+    if (input.memory.defined()) keys += input.memory.size(1);
+    result.output = forward(input.x, input.memory, std::nullopt, input.random);
+  }
+  int64_t edges = causal_pairs(queries, keys);
+  if (options.same_length) {
+    edges = 0;
+    for (int64_t p = keys - queries; p < keys; ++p) edges += std::min(p + 1, options.memory);
+  }
+  const double share = static_cast<double>(edges) / static_cast<double>(causal_pairs(queries, keys));
+  result.density = at::full({options.num_heads}, share, at::kDouble);
+  result.edge_count = at::full({}, batch * options.num_heads * edges, at::kLong);
+  return result;
 }
 
 at::Tensor TransformerXlAttentionImpl::next_memory(const at::Tensor& memory, const at::Tensor& x) const {

@@ -29,6 +29,23 @@ at::Tensor TreeAttentionImpl::start(const at::Tensor& tokens) const {
   return at::cat({tokens, at::zeros({tokens.size(0), spans, tokens.size(2)}, tokens.options())}, 1);
 }
 
+at::Tensor TreeAttentionImpl::attend_edges(const at::Tensor& query, const at::Tensor& key,
+                                           const at::Tensor& value, const Edges& own) {
+  const at::Tensor scores =
+      (functional::edge_scores(query, key, own.edges) +
+       functional::edge_type_scores(query, types.unsqueeze(0), own.edges, own.types)) *
+      head_scale(query);
+  return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, own.edges)));
+}
+
+const TreeAttentionImpl::Edges& TreeAttentionImpl::own_edges(const EdgeRequest& request) {
+  if (!own_ || own_->edges.shape() != request.shape() || own_->edges.device() != request.query.device()) {
+    const EdgeSet edges = tree->choose(request).edges;
+    own_ = Edges{edges, tree->types(edges)};
+  }
+  return *own_;
+}
+
 at::Tensor TreeAttentionImpl::forward(const at::Tensor& nodes, const std::optional<at::Tensor>& token_mask,
                                       const RandomStream& random) {
   const int64_t heads = options.num_heads;
@@ -39,12 +56,84 @@ at::Tensor TreeAttentionImpl::forward(const at::Tensor& nodes, const std::option
       memory_request("TreeAttention", nodes, nodes, query, key,
                      token_mask ? std::optional(tree->node_mask(*token_mask)) : std::nullopt, random);
   request.is_causal = false;
+  if (!options.source && !token_mask) return attend_edges(query, key, value, own_edges(request));
   const EdgeSet edges = (options.source ? *options.source : *tree).choose(request).edges;
-  const at::Tensor scores =
-      (functional::edge_scores(query, key, edges) +
-       functional::edge_type_scores(query, types.unsqueeze(0), edges, tree->types(edges))) *
-      head_scale(query);
-  return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, edges)));
+  return attend_edges(query, key, value, {edges, tree->types(edges)});
+}
+
+std::string TreeAttentionImpl::causal_refusal() const {
+  return options.tree.is_causal ? std::string() : "its tree is not causal; set the option is_causal of the tree";
+}
+
+std::vector<int64_t> TreeAttentionImpl::new_rows(int64_t first, int64_t count) const {
+  std::vector<int64_t> rows = CausalAttention::new_rows(first, count);
+  const std::vector<int64_t>& sizes = tree->graph().level_sizes;
+  int64_t first_node = 0;
+  for (size_t level = 1; level < sizes.size(); ++level) {
+    first_node += sizes[level - 1];
+    // Node q is complete with token (q + 1) 2^level - 1.
+    for (int64_t q = first >> level; q < (first + count) >> level; ++q) rows.push_back(first_node + q);
+  }
+  return rows;
+}
+
+// The rows of the graph, for every item and head.
+TreeAttentionImpl::Edges TreeAttentionImpl::row_edges(const std::vector<int64_t>& rows,
+                                                      const at::Tensor& query) const {
+  const TreeGraph& graph = tree->graph();
+  const int64_t* const offsets = graph.row_offsets.const_data_ptr<int64_t>();
+  const int32_t* const columns = graph.col_indices.const_data_ptr<int32_t>();
+  const int64_t* const kinds = graph.types.const_data_ptr<int64_t>();
+  const EdgeShape shape{query.size(0), query.size(1), static_cast<int64_t>(rows.size()), graph.nodes};
+  std::vector<int64_t> row_offsets = {0}, edge_types;
+  std::vector<int32_t> col_indices;
+  for (int64_t head = 0; head < shape.batch * shape.heads; ++head) {
+    for (const int64_t row : rows) {
+      col_indices.insert(col_indices.end(), columns + offsets[row], columns + offsets[row + 1]);
+      edge_types.insert(edge_types.end(), kinds + offsets[row], kinds + offsets[row + 1]);
+      row_offsets.push_back(static_cast<int64_t>(col_indices.size()));
+    }
+  }
+  return {EdgeSet::from_trusted_csr(shape, torch::tensor(row_offsets, at::kLong),
+                                    torch::tensor(col_indices, at::kInt))
+              .to(query.device()),
+          torch::tensor(edge_types, at::kLong).to(query.device())};
+}
+
+AttentionOutput TreeAttentionImpl::attend(const CausalInput& input) {
+  TORCH_CHECK_VALUE(options.tree.is_causal && !options.source && !input.memory.defined(),
+                    "TreeAttention: expected a causal tree, its own edges and no memory in a decoder");
+  AttentionOutput result;
+  EdgeSet edges;
+  if (input.cache) {
+    const int64_t heads = options.num_heads;
+    const at::Tensor query = split_heads(q_proj->forward(input.x), heads),
+                     key = split_heads(k_proj->forward(input.x), heads),
+                     value = split_heads(v_proj->forward(input.x), heads);
+    // Rows lie by node, not in the order of time: room for all nodes from the start.
+    LayerCache& cache = *input.cache;
+    const auto placed = [&](RowBuffer& buffer, const at::Tensor& rows) {
+      if (buffer.size() == 0)
+        buffer.append(at::zeros({rows.size(0), heads, tree->graph().nodes, rows.size(3)}, rows.options()));
+      at::Tensor all = buffer.rows();
+      all.index_copy_(2, torch::tensor(input.rows, at::kLong).to(rows.device()), rows);
+      return all;
+    };
+    const at::Tensor keys = placed(cache.key, key), values = placed(cache.value, value);
+    const Edges own = row_edges(input.rows, query);
+    edges = own.edges;
+    result.output = attend_edges(query, keys, values, own);
+  } else {
+    result.output = forward(input.x, std::nullopt, input.random);
+    edges = own_->edges;
+  }
+  // Beside all pairs of tokens up to the query: what dense attention would compute.
+  const int64_t tokens = options.tree.tokens;
+  const double pairs = static_cast<double>(edges.shape().batch * causal_pairs(tokens, tokens));
+  result.density = edges.edges_per_head().sum(0).to(at::kDouble) / pairs;
+  result.edge_count = edges.edges_per_head().sum();
+  if (input.keep_edges) result.edges = edges;
+  return result;
 }
 
 }  // namespace edgewise

@@ -47,6 +47,21 @@ void BatchOrder::shuffle(int64_t pass) {
   pass_ = pass;
 }
 
+StreamRows::StreamRows(int64_t size, int64_t rows) : size_(size), rows_(rows) {
+  TORCH_CHECK_VALUE(rows >= 1 && size >= rows, "StreamRows: expected at least as many pieces of text as rows, ", rows,
+                    "; got ", size, ". Use a longer text, a smaller batch or a shorter context.");
+}
+
+std::vector<int64_t> StreamRows::indices(int64_t batch) const {
+  TORCH_CHECK_INDEX(batch >= 0 && batch < batches(), "StreamRows: expected a batch in 0..", batches() - 1,
+                    "; got ", batch);
+  const int64_t length = size_ / rows_, longer = size_ % rows_;
+  std::vector<int64_t> result;
+  for (int64_t row = 0; row < (batch < length ? rows_ : longer); ++row)
+    result.push_back(row * length + std::min(row, longer) + batch);
+  return result;
+}
+
 void sort_by_length(const Dataset& dataset, Split split, std::vector<int64_t>& indices) {
   std::ranges::stable_sort(indices, std::greater<>(),
                            [&](int64_t index) { return dataset.length(split, index); });

@@ -116,6 +116,11 @@ EdgeChoice BucketEdgesImpl::choose(const EdgeRequest& request) {
   return choice;
 }
 
+std::string BucketEdgesImpl::causal_refusal() const {
+  return "chunks are cut from the whole sequence in the order of its buckets, so that which keys a query meets depends "
+         "on tokens after it";
+}
+
 void BucketEdgesImpl::pretty_print(std::ostream& stream) const {
   stream << "edgewise::BucketEdges(rounds=" << options.rounds << ", chunk=" << options.chunk << ")";
 }

@@ -49,7 +49,7 @@ EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
   const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
   // The alpha largest of one number per pair; pairs that are not allowed come last and are dropped.
   const at::Tensor allowed = sac::allowed_pairs(SacEdgesOptions(shape.heads, 1), request, shape.heads);
-  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device())
+  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device(), request.first_row())
                                  .masked_fill(allowed.logical_not(), -1);
   const at::Tensor chosen = std::get<1>(numbers.topk(std::min(alpha_, shape.keys), -1));
   return plain_choice(EdgeSet::from_mask(at::zeros_like(allowed).scatter(-1, chosen, true) & allowed));
@@ -86,6 +86,18 @@ EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
   }
   if (!learned) return plain_choice(*fixed);
   return fixed ? with_fixed_edges(*learned, *fixed) : *learned;
+}
+
+std::string UnionEdges::causal_refusal() const {
+  for (const EdgeSourcePtr& source : sources_)
+    if (std::string reason = source->causal_refusal(); !reason.empty()) return reason;
+  return {};
+}
+
+std::string UnionEdges::growth_refusal() const {
+  for (const EdgeSourcePtr& source : sources_)
+    if (std::string reason = source->growth_refusal(); !reason.empty()) return reason;
+  return {};
 }
 
 EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {

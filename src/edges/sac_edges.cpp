@@ -169,12 +169,19 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   at::Tensor tokens = request.tokens, key_tokens = request.key_tokens;
   const bool from_heads = !tokens.defined(), one_side = !from_heads && !key_tokens.defined();
   if (from_heads) tokens = side_by_side(request.query);
+  RowBuffer* const known = request.known_keys;
+  if (known) {
+    TORCH_CHECK_VALUE(!from_heads && shape.keys == known->size() + shape.queries,
+                      "SacEdges: expected the tokens of the new keys with known_keys, ", known->size(),
+                      " known and ", shape.queries, " new ones; got ", shape.keys, " keys in all");
+    key_tokens = tokens;
+  }
   if (!key_tokens.defined()) key_tokens = from_heads ? side_by_side(request.key) : tokens;
   TORCH_CHECK_VALUE(
       tokens.dim() == 3 && tokens.size(1) == shape.queries && tokens.size(2) == options.embed_dim,
       "SacEdges: expected tokens [B, ", shape.queries, ", ", options.embed_dim, "]; got ", tokens.sizes());
   TORCH_CHECK_VALUE(
-      key_tokens.dim() == 3 && key_tokens.size(1) == shape.keys && key_tokens.size(2) == options.embed_dim,
+      key_tokens.dim() == 3 && (known || key_tokens.size(1) == shape.keys) && key_tokens.size(2) == options.embed_dim,
       "SacEdges: expected key_tokens [B, ", shape.keys, ", ", options.embed_dim, "]; got ",
       key_tokens.sizes(), ". Give key_tokens where there are more keys than queries.");
   const at::ScalarType dtype = node_weight.scalar_type();
@@ -188,7 +195,9 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   sac::WalkInputs inputs;
   inputs.tokens = tokens;
   inputs.query_nodes = nodes(tokens);
-  inputs.key_nodes = one_side ? inputs.query_nodes : nodes(key_tokens);
+  inputs.key_nodes = known      ? known->append(inputs.query_nodes)
+                     : one_side ? inputs.query_nodes
+                                : nodes(key_tokens);
   inputs.limits = sac::walk_limits(options, request);
   if (with_pairs) inputs.allowed = sac::allowed_pairs(options, request, node_weight.size(0));
   if (with_pairs && options.distance != DistanceEncoding::kNone)
@@ -223,7 +232,8 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
     const at::Tensor keys =
         ops::stream_keys(request.random, kernels::Purpose::kEdges, {batch, groups, walkers, 0});
     choose = sac::sampling_chooser(
-        ops::reference::walk_uniforms(keys, walkers, predictions, kernels::kWalkLane, inputs.allowed.device())
+        ops::reference::walk_uniforms(keys, walkers, predictions, kernels::kWalkLane, inputs.allowed.device(),
+                                      rooted ? request.first_row() : 0)
             .view({batch, groups, walkers, predictions}));
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
@@ -319,6 +329,17 @@ at::Tensor SacEdgesImpl::baseline_of(const sac::WalkInputs& inputs, const EdgeRe
     }
   }
   TORCH_INTERNAL_ASSERT(false);
+}
+
+std::string SacEdgesImpl::causal_refusal() const {
+  if (options.walk == SacWalk::kRooted) return {};
+  return "the walk pairs goes from token to token in any order, so that the edges of a query depend on tokens after it; "
+         "use sac.walk = rooted, where every query walks on its own";
+}
+
+std::string SacEdgesImpl::growth_refusal() const {
+  if (options.budget == 0) return {};
+  return "sac.budget is shared out over the whole sequence, however long it becomes; use sac.alpha, a number per token";
 }
 
 const EdgeChoice& SacEdgesImpl::last_choice() const {

@@ -25,6 +25,7 @@ bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& reques
   const SacEdgesOptions& o = predictor.options;
   return o.fused && request.query.is_cpu() && o.scorer == SacScorer::kDot &&
          o.distance != DistanceEncoding::kVector && o.relations == 0 && (!o.candidates || window_of(o)) &&
+         !(request.known_keys && decoding == WalkDecoding::kSample) &&  // it numbers rows from 0
          decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation;
 }
 

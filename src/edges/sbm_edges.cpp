@@ -10,7 +10,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <torch/nn/init.h>
 
 #include <cmath>
@@ -40,10 +39,11 @@ at::Tensor expected_edges(const at::Tensor& query_membership, const at::Tensor& 
   const at::Tensor queries = masked_tokens(query_membership, request.query_mask());
   const at::Tensor keys = masked_tokens(key_side, request.key_mask);
   if (!request.is_causal) return (queries.sum(2) * keys.sum(2)).sum(2).sum(0);
-  // Query i sees keys 0 .. i: running sums of the key side.
-  const int64_t length = std::min(queries.size(2), keys.size(2));
+  // Query i sees keys 0 .. query_offset + i: running sums of the key side.
+  const int64_t length = std::min(queries.size(2), std::max<int64_t>(keys.size(2) - request.query_offset, 0));
   at::Tensor seen = at::cumsum(keys, 2);
-  at::Tensor total = (queries.narrow(2, 0, length) * seen.narrow(2, 0, length)).sum(3).sum(2);
+  at::Tensor total =
+      (queries.narrow(2, 0, length) * seen.narrow(2, request.query_offset, length)).sum(3).sum(2);
   if (queries.size(2) > length)
     total = total + (queries.narrow(2, length, queries.size(2) - length).sum(2) * keys.sum(2)).sum(2);
   return total.sum(0);
@@ -55,11 +55,15 @@ double possible_pairs(const EdgeRequest& request, bool count_padding) {
   if (count_padding) return static_cast<double>(shape.batch * shape.queries * shape.keys);
   if (!request.is_causal)
     return static_cast<double>(valid_pairs(shape, request.key_mask, request.query_mask()));
-  const auto options = at::TensorOptions().dtype(at::kDouble).device(request.query.device());
-  const at::Tensor keys =
-      request.key_mask ? request.key_mask->to(at::kDouble) : at::ones({shape.batch, shape.keys}, options);
-  const at::Tensor seen = at::cumsum(keys, 1);
-  const at::Tensor last = at::arange(shape.queries, options.dtype(at::kLong)).clamp_max(shape.keys - 1);
+  if (!request.key_mask) {  // without asking the device
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < shape.queries; ++i) pairs += std::min(request.query_offset + i + 1, shape.keys);
+    return static_cast<double>(shape.batch * pairs);
+  }
+  const auto options = at::TensorOptions().dtype(at::kLong).device(request.query.device());
+  const at::Tensor seen = at::cumsum(request.key_mask->to(at::kDouble), 1);
+  const at::Tensor last =
+      (at::arange(shape.queries, options) + request.query_offset).clamp_max(shape.keys - 1);
   at::Tensor counts = seen.index_select(1, last);  // [B, L]
   if (const auto mask = request.query_mask()) counts = counts.masked_fill(mask->logical_not(), 0);
   return counts.sum().item<double>();
@@ -181,7 +185,13 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
                     "; got query ", request.query.sizes());
   const at::ScalarType dtype = clusters.scalar_type();
   const at::Tensor query_membership = membership(request.query.to(dtype));
-  const at::Tensor side = key_side(membership(request.key.to(dtype)));
+  const auto side_of = [&](const at::Tensor& keys) { return key_side(membership(keys.to(dtype))); };
+  at::Tensor side;
+  if (RowBuffer* known = request.known_keys) {
+    side = known->append(side_of(request.key.narrow(2, known->size(), shape.keys - known->size())));
+  } else {
+    side = side_of(request.key);
+  }
 
   SampleOptions sampling;
   sampling.law = options.law;
@@ -191,6 +201,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     sampling.query_mask = request.query_mask();
   }
   sampling.is_causal = request.is_causal;
+  sampling.query_offset = request.query_offset;
   // Where padding is sampled too, only the direct sampler, with one number per pair, leaves the other edges
   // as they are.
   sampling.sampler = options.count_padding && request.key_mask ? Sampler::kDirect : options.sampler;
@@ -216,7 +227,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     credit.discarded = sampled.minus(choice.edges);
   }
   choice.density = sampled.edges_per_head().sum(0).to(at::kDouble) / std::max(credit.pairs_per_head, 1.0);
-  if (options.density_penalty == DensityPenalty::kExact)
+  if (options.density_penalty == DensityPenalty::kExact && !request.known_keys)
     choice.density_penalty =
         expected_edges(query_membership, side, request) / std::max(possible_pairs(request, false), 1.0);
 
@@ -231,6 +242,12 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   choice.credit = std::move(credit);
   if (!options.self_loops) return choice;
   return with_fixed_edges(choice, WindowEdges(0).choose(request).edges);
+}
+
+std::string SbmEdgesImpl::growth_refusal() const {
+  if (options.sampler == Sampler::kDirect) return {};
+  return "the sampler " + std::string(to_string(options.sampler)) +
+         " draws rows together; use attention.sampler = direct, which gives every pair its own number";
 }
 
 void SbmEdgesImpl::pretty_print(std::ostream& stream) const {

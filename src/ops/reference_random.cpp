@@ -47,11 +47,12 @@ std::array<at::Tensor, 4> block_words(const at::Tensor& key, const at::Tensor& r
 
 }  // namespace
 
-at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device) {
+at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device,
+                        int64_t first_row) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t heads = shape.batch * shape.heads, groups = (shape.keys + 31) / 32;
   const at::Tensor keys = head_keys.to(device).view({-1, 1, 1}),
-                   rows = at::arange(shape.queries, options).view({1, -1, 1});
+                   rows = (at::arange(shape.queries, options) + first_row).view({1, -1, 1});
   const at::Tensor calls = at::arange(groups * 4, options).view({1, 1, -1});
   const auto halves = [&](uint32_t lane) {
     const auto words = philox_words(keys, rows, calls, lane, 7);
@@ -93,10 +94,11 @@ at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges) {
 }
 
 at::Tensor walk_uniforms(const at::Tensor& head_keys, int64_t rows, int64_t steps, uint32_t lane,
-                         at::Device device) {
+                         at::Device device, int64_t first_row) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const auto words =
-      philox_words(head_keys.to(device).view({-1, 1, 1}), at::arange(rows, options).view({1, -1, 1}),
+      philox_words(head_keys.to(device).view({-1, 1, 1}),
+                   (at::arange(rows, options) + first_row).view({1, -1, 1}),
                    at::arange(steps, options).view({1, 1, -1}), lane, 10);
   const at::Tensor bits = words[0].bitwise_left_shift(20) + words[1].bitwise_right_shift(12);
   return (bits.to(at::kDouble) + 0.5) * 0x1.0p-52;

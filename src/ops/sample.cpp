@@ -61,6 +61,12 @@ EdgeShape check_memberships(const at::Tensor& query_membership, const at::Tensor
     graph::check_token_mask(name, "query_mask", *options.query_mask, shape.batch, shape.queries);
   TORCH_CHECK_VALUE(options.exploration >= 0 && options.exploration <= 1, name,
                     ": expected exploration in [0, 1]; got ", options.exploration);
+  TORCH_CHECK_VALUE(options.query_offset >= 0, name, ": expected a query_offset of at least 0; got ",
+                    options.query_offset);
+  TORCH_CHECK_VALUE(
+      options.query_offset == 0 || options.sampler == Sampler::kAuto || options.sampler == Sampler::kDirect,
+      name, ": expected the sampler direct (or auto) with a query_offset; got ", to_string(options.sampler),
+      ", whose rows share their random numbers");
   TORCH_CHECK_VALUE(!options.self_loops || shape.queries == shape.keys, name,
                     ": self_loops needs as many queries as keys; got ", to_string(shape));
   return shape;
@@ -117,6 +123,7 @@ struct HeadPlan {
       result.valid_query_count = valid_queries[static_cast<size_t>(item)];
     }
     result.is_causal = options.is_causal;
+    result.first_row = options.query_offset;
     result.law =
         options.law == EdgeLaw::kBernoulli ? kernels::cpu::Law::kBernoulli : kernels::cpu::Law::kPoisson;
     result.exploration = options.exploration;
@@ -234,6 +241,7 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
   const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
   RowCollector rows(shape);
   std::atomic<bool> all_valid = true;
+  const Sampler sampler = options.query_offset > 0 ? Sampler::kDirect : options.sampler;
   const int64_t bytes_per_head = std::max<int64_t>(shape.keys * clusters * 8, 1);
   const int64_t group = std::max<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads());
   for (int64_t first = 0; first < heads; first += group) {
@@ -246,7 +254,7 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
         head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
         head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
         if (kernels::cpu::valid_memberships(head))
-          samplers[static_cast<size_t>(index - first)] = HeadSampler(head, options.sampler);
+          samplers[static_cast<size_t>(index - first)] = HeadSampler(head, sampler);
         else
           all_valid = false;
       }
@@ -273,7 +281,7 @@ at::Tensor allowed_pairs(const EdgeShape& shape, const SampleOptions& options, a
     allowed = allowed.logical_and(options.query_mask->to(device).view({shape.batch, 1, shape.queries, 1}));
   if (options.is_causal) {
     const auto int64_options = at::TensorOptions().dtype(at::kLong).device(device);
-    allowed = allowed.logical_and(at::arange(shape.queries, int64_options).view({1, 1, -1, 1}) >=
+    allowed = allowed.logical_and((at::arange(shape.queries, int64_options) + options.query_offset).view({1, 1, -1, 1}) >=
                                   at::arange(shape.keys, int64_options).view({1, 1, 1, -1}));
   }
   return allowed;
@@ -289,7 +297,7 @@ EdgeSet sample_by_reference(const at::Tensor& query_membership, const at::Tensor
                            .to(at::kDouble);
   const at::Tensor probability = options.law == EdgeLaw::kBernoulli ? p : -(-p).expm1();
   const at::Tensor numbers = ops::reference::pair_numbers(
-      ops::stream_keys(options.random, kernels::Purpose::kEdges, shape), shape, device);
+      ops::stream_keys(options.random, kernels::Purpose::kEdges, shape), shape, device, options.query_offset);
   return EdgeSet::from_mask((numbers.to(at::kDouble) < probability * 4294967296.0)
                                 .logical_and(allowed_pairs(shape, options, device)));
 }
@@ -319,7 +327,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
   }
   const auto sample = [&] {
     if (on_cpu) return sample_on_cpu(queries, keys, shape, options);
-    if (ops::cuda_sample_refusal(queries, shape, options.sampler).empty())
+    if (options.query_offset == 0 && ops::cuda_sample_refusal(queries, shape, options.sampler).empty())
       return ops::cuda_sample(queries, keys, shape, options);
     return sample_by_reference(queries, keys, shape, options);
   };
@@ -337,7 +345,7 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
                     "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());
   for (const double rate : rates)
     TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected rates in [0, 1]; got ", rate);
-  if (ops::cuda_probe_refusal(edges).empty()) return ops::cuda_sample_probes(edges, rates, options);
+  if (options.query_offset == 0 && ops::cuda_probe_refusal(edges).empty()) return ops::cuda_sample_probes(edges, rates, options);
   if (!edges.device().is_cpu()) {
     const at::Tensor words = ops::reference::pair_words(
         ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());

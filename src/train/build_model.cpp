@@ -10,6 +10,7 @@
 #include <edgewise/attention/nystromformer.h>
 #include <edgewise/attention/performer.h>
 #include <edgewise/attention/reformer.h>
+#include <edgewise/data/characters.h>
 #include <edgewise/edges/bucket_edges.h>
 #include <edgewise/edges/patterns.h>
 
@@ -58,7 +59,8 @@ EdgeSourceFactory edge_source_factory(const Recipe& recipe) {
   const std::string& kind = recipe.attention.kind;
   const bool harness = recipe.attention.mode == "harness";
   if (kind == "dense" || kind == "linear" || kind == "performer" || kind == "linformer" ||
-      kind == "nystromformer" || (kind == "reformer" && harness))
+      kind == "nystromformer" || kind == "transformer_xl" || kind == "adaptive_span" || kind == "tree" ||
+      (kind == "reformer" && harness))
     return {};
   if (kind == "reformer") {
     const BucketEdgesOptions options{.rounds = recipe.attention.rounds, .chunk = recipe.attention.chunk};
@@ -128,8 +130,10 @@ AttentionMethodFactory attention_method_factory(const Recipe& recipe, int64_t ma
   return {};
 }
 
-ClassifierPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
+ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
   const ModelRecipe& model = recipe.model;
+  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
+    return build_language_model(recipe, text->bytes()).ptr();
   TORCH_CHECK_VALUE(model.head_dim == 0 || model.head_dim * model.heads == model.dim,
                     "build_model: expected model.head_dim * model.heads = model.dim = ", model.dim, "; got ",
                     model.head_dim, " * ", model.heads, ". Leave head_dim out, or change dim.");

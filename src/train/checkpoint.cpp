@@ -17,6 +17,7 @@ using Metadata = std::map<std::string, std::string>;
 constexpr const char* kFormat = "edgewise-checkpoint";
 constexpr const char* kVersion = "1";
 constexpr std::string_view kOptimizerPrefix = "optimizer/";
+constexpr std::string_view kMemoryPrefix = "memory/";
 
 std::map<std::string, at::Tensor> model_tensors(const torch::nn::Module& model) {
   std::map<std::string, at::Tensor> result;
@@ -97,6 +98,8 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
     for (const auto& [name, tensor] : optimizer->state()) {
       file.tensors[std::string(kOptimizerPrefix) + name] = tensor.cpu().contiguous();
     }
+    for (size_t layer = 0; layer < info.memories.size(); ++layer)
+      file.tensors[std::string(kMemoryPrefix) + std::to_string(layer)] = info.memories[layer].cpu().contiguous();
   }
   file.metadata = {{"format", kFormat},
                    {"format_version", kVersion},
@@ -113,13 +116,21 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
 CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model, Optimizer* optimizer) {
   const io::TensorFile file = io::load_safetensors(path);
   CheckpointInfo info = parse_info(file.metadata, path);
-  std::map<std::string, at::Tensor> tensors, state;
+  std::map<std::string, at::Tensor> tensors, state, memories;
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.starts_with(kOptimizerPrefix)) {
+    if (name.starts_with(kMemoryPrefix)) {
+      memories[name.substr(kMemoryPrefix.size())] = tensor;
+    } else if (name.starts_with(kOptimizerPrefix)) {
       state[name.substr(kOptimizerPrefix.size())] = tensor;
     } else {
       tensors[name] = tensor;
     }
+  }
+  for (size_t layer = 0; layer < memories.size(); ++layer) {
+    const auto found = memories.find(std::to_string(layer));
+    TORCH_CHECK_VALUE(found != memories.end(), "load_checkpoint: expected memory/0 to memory/", memories.size() - 1,
+                      " in ", path, "; memory/", layer, " is missing. The checkpoint is incomplete.");
+    info.memories.push_back(found->second);
   }
   auto targets = model_tensors(model);
   check_tensors(path, targets, tensors);

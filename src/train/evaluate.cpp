@@ -1,10 +1,15 @@
 #include <edgewise/train/evaluate.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <numeric>
+#include <optional>
 
 #include <torch/types.h>
 #include <torch/utils.h>
+
+#include <edgewise/data/batches.h>
 
 #include "train/loss.h"
 
@@ -13,7 +18,7 @@ namespace {
 
 class EvaluationMode {
  public:
-  explicit EvaluationMode(Classifier& model) : model_(model), was_training_(model.is_training()) {
+  explicit EvaluationMode(Model& model) : model_(model), was_training_(model.is_training()) {
     model_.eval();
   }
   ~EvaluationMode() { model_.train(was_training_); }
@@ -21,7 +26,7 @@ class EvaluationMode {
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
-  Classifier& model_;
+  Model& model_;
   bool was_training_;
 };
 
@@ -45,7 +50,7 @@ RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) 
       .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
 }
 
-Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split split,
+Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split split,
                     const EvaluationOptions& options) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
                     "evaluate: expected a positive batch size and number of draws; got ", options.batch_size,
@@ -61,6 +66,9 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
   RightEdges right;
   double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;
+  std::optional<data::StreamRows> rows;
+  if (dataset.is_text()) rows.emplace(size, std::min(size, options.batch_size));
+  std::vector<std::vector<at::Tensor>> memories(static_cast<size_t>(options.draws));  // of texts, per draw
   for (int64_t first = 0; first < size; first += options.batch_size) {
     if (options.stop && options.stop()) {
       result.complete = false;
@@ -68,6 +76,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
     }
     std::vector<int64_t> indices(static_cast<size_t>(std::min(options.batch_size, size - first)));
     std::iota(indices.begin(), indices.end(), first);
+    if (rows) indices = rows->indices(first / options.batch_size);
     const data::Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
@@ -80,7 +89,11 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
       input.masks = batch.masks;
       input.random = evaluation_stream(options.seed, draw, first);
       input.keep_edges = right_edges.defined();
+      // The last batch of a text may lack the shorter rows.
+      std::vector<at::Tensor>& memory = memories[static_cast<size_t>(draw)];
+      for (const at::Tensor& layer : memory) input.memories.push_back(layer.narrow(0, 0, batch.size()));
       const ModelOutput output = model.forward(input);
+      memory = output.memories;
       if (right_edges.defined())
         for (const EdgeSet& edges : output.edges) right.add(edges, right_edges);
       logits = draw == 0 ? output.logits : logits + output.logits;
@@ -97,6 +110,7 @@ Evaluation evaluate(Classifier& model, const data::Dataset& dataset, data::Split
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
   if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
+  if (dataset.is_text()) result.bits_per_character = result.loss / std::numbers::ln2;
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
   result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);
   return result;

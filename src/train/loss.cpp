@@ -8,6 +8,11 @@ namespace edgewise::train {
 
 namespace {
 
+// A text: every token has a label, and nothing has to be looked up on the device.
+bool all_are_targets(const data::Batch& batch) {
+  return batch.labels.dim() == 2 && batch.masks.empty();
+}
+
 // Valid tokens that have a label: [B, N].
 at::Tensor token_targets(const data::Batch& batch) {
   return batch.masks.at(0) & (batch.labels >= 0);
@@ -16,6 +21,7 @@ at::Tensor token_targets(const data::Batch& batch) {
 }  // namespace
 
 int64_t count_targets(const data::Batch& batch) {
+  if (all_are_targets(batch)) return batch.labels.numel();
   return batch.labels.dim() == 2 ? token_targets(batch).sum().item<int64_t>() : batch.size();
 }
 
@@ -32,7 +38,10 @@ std::vector<double> density_pairs(const data::Batch& batch, bool count_padding) 
 
 TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch) {
   at::Tensor scores = logits, labels = batch.labels;
-  if (labels.dim() == 2) {
+  if (all_are_targets(batch)) {
+    scores = logits.flatten(0, 1);
+    labels = labels.flatten();
+  } else if (labels.dim() == 2) {
     const at::Tensor targets = token_targets(batch);
     scores = logits.index({targets});  // [targets, classes]
     labels = labels.index({targets});
@@ -46,6 +55,7 @@ at::Tensor item_rewards(const at::Tensor& logits, const data::Batch& batch) {
   const at::Tensor log_p = logits.detach().to(at::kDouble).log_softmax(-1);
   const at::Tensor right = log_p.gather(-1, batch.labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
   if (batch.labels.dim() == 1) return right;
+  if (all_are_targets(batch)) return right.mean(1);
   const at::Tensor targets = token_targets(batch);
   return right.masked_fill(targets.logical_not(), 0).sum(1) / targets.sum(1).clamp_min(1);
 }

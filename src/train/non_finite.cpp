@@ -19,7 +19,7 @@ std::string describe(const std::string& kind, const std::string& name, const at:
 
 // The first state of the pass that is not finite. Gradients are recorded as in training: without, a source of
 // edges may draw less.
-std::string find_state(Classifier& model, const ModelInput& input) {
+std::string find_state(Model& model, const ModelInput& input) {
   std::string first;
   ModelInput watched = input;
   watched.watch = [&](const std::string& name, const at::Tensor& value) {
@@ -36,7 +36,7 @@ std::string find_state(Classifier& model, const ModelInput& input) {
 
 }  // namespace
 
-std::string find_non_finite(Classifier& model, std::span<const ModelInput> passes) {
+std::string find_non_finite(Model& model, std::span<const ModelInput> passes) {
   for (const auto& item : model.named_parameters()) {
     const std::string found = describe("parameter", item.key(), item.value());
     if (!found.empty()) return found;

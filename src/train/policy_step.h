@@ -2,7 +2,7 @@
 #pragma once
 
 #include <edgewise/data/dataset.h>
-#include <edgewise/models/classifier.h>
+#include <edgewise/models/model.h>
 #include <edgewise/train/step.h>
 
 #include <optional>

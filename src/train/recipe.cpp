@@ -138,6 +138,33 @@ void read_override(Recipe& recipe, const std::string& text) {
   set_field(recipe, field, *table.get("value"), where);
 }
 
+// Attention for texts looks at tokens up to the query's only; some kinds have no such form, some no other.
+void check_attention(const Recipe& recipe, const std::string& name) {
+  const std::string& kind = recipe.attention.kind;
+  const bool is_text = recipe.data.name == "characters";
+  const bool only_text = kind == "transformer_xl" || kind == "adaptive_span" || kind == "tree";
+  TORCH_CHECK_VALUE(is_text || !only_text, name, ": expected attention.kind = ", kind,
+                    " with data.name = characters, as it stands here for a language model; found it with ",
+                    recipe.data.name);
+  if (!is_text) return;
+  std::string reason;
+  if (kind == "reformer")
+    reason = "its chunks are cut from the whole sequence in the order of its buckets";
+  else if (kind == "linformer")
+    reason = "it mixes all keys of the sequence into a few";
+  else if (kind == "nystromformer")
+    reason = "its landmarks are means over the whole sequence";
+  else if (kind == "linear" || kind == "performer")
+    reason = "it is built here as one sum over all keys of the sequence";
+  TORCH_CHECK_VALUE(
+      reason.empty(), name, ": a language model predicts the next character and may not see it, but attention.kind = ",
+      kind, " has no causal form here: ", reason,
+      ". Use dense, full, window, random, sbm, window+sbm, sac, window+sac, transformer_xl, adaptive_span or tree.");
+  TORCH_CHECK_VALUE(recipe.sac.walk.value_or("rooted") == "rooted" || kind.find("sac") == std::string::npos, name,
+                    ": a language model needs sac.walk = rooted: a walk of pairs goes from token to token in any "
+                    "order, so that the edges of a query would depend on characters after it");
+}
+
 // Fills in what follows from other fields and checks fields against each other.
 void resolve(Recipe& recipe, const std::string& name) {
   ModelRecipe& model = recipe.model;
@@ -164,6 +191,9 @@ void resolve(Recipe& recipe, const std::string& name) {
                     " and ", train.steps, "; for a short run lower it too: --set train.warmup_steps=0");
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
+  TORCH_CHECK_VALUE(task != "characters" || !recipe.data.path.empty(), name,
+                    ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
+  check_attention(recipe, name);
   TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
                     task,
                     " data; found none; make it with "
@@ -173,7 +203,7 @@ void resolve(Recipe& recipe, const std::string& name) {
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
   TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
                     ": expected data.validation = test with text only; found it with ", task);
-  TORCH_CHECK_VALUE(!generated || model.max_length == 0 || model.max_length >= recipe.data.length, name,
+  TORCH_CHECK_VALUE(!(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length, name,
                     ": expected model.max_length to be at least data.length; found ", model.max_length,
                     " and ", recipe.data.length, "; model.max_length = 0 takes the dataset's");
 }

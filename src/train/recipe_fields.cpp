@@ -48,9 +48,9 @@ std::vector<RecipeField> make_fields() {
   using T = TrainRecipe;
   // clang-format off
   return {
-      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "associative_recall", "listops", "image", "text", "pathfinder", "retrieval"})),
-      field(data, &D::path, "data.path", "all but repeated_tokens and associative_recall: the folder that 'edgewise data NAME --out' filled"),
-      field(data, &D::length, "data.length", "repeated_tokens, associative_recall: tokens per sequence", at_least(1)),
+      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "associative_recall", "listops", "image", "text", "pathfinder", "retrieval", "characters"})),
+      field(data, &D::path, "data.path", "characters: a text file; listops to retrieval: the folder that 'edgewise data NAME --out' filled"),
+      field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters: tokens per sequence", at_least(1)),
       field(data, &D::train_size, "data.train_size", "repeated_tokens, associative_recall: training sequences", at_least(1)),
       field(data, &D::validation_size, "data.validation_size", "repeated_tokens, associative_recall: validation sequences", at_least(1)),
       field(data, &D::test_size, "data.test_size", "repeated_tokens, associative_recall: test sequences", at_least(1)),
@@ -78,10 +78,11 @@ std::vector<RecipeField> make_fields() {
       field(model, &M::max_length, "model.max_length", "longest sequence; 0 = the dataset's", at_least(0)),
       field(model, &M::classifier_hidden, "model.classifier_hidden", "width of the classifier of whole sequences",
             at_least(1)),
+      field(model, &M::tied, "model.tied", "characters: the output layer is the token embedding; else one of its own"),
 
-      field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; full to window+sac: over edges; the others: published approximations",
+      field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; full to window+sac: over edges; linear to nystromformer: published approximations; the others: language models",
             one_of({"dense", "full", "window", "random", "sbm", "window+sbm", "sac", "window+sac", "linear", "reformer", "performer",
-                    "linformer", "nystromformer"})),
+                    "linformer", "nystromformer", "transformer_xl", "adaptive_span", "tree"})),
       field(attention, &A::window, "attention.window", "window: keys on each side of a query", at_least(0)),
       field(attention, &A::preset, "attention.preset", "sbm: where the settings below come from",
             one_of({"paper", "published", "edgewise"})),
@@ -123,6 +124,12 @@ std::vector<RecipeField> make_fields() {
             at_least(0)),
       field(attention, &A::rounds, "attention.rounds", "reformer: rounds of hashing", at_least(1)),
       field(attention, &A::chunk, "attention.chunk", "reformer: tokens per chunk", at_least(1)),
+      field(attention, &A::memory, "attention.memory", "transformer_xl, adaptive_span: tokens of the batch before that are kept", at_least(0)),
+      field(attention, &A::span_limit, "attention.span_limit", "adaptive_span: the longest span", at_least(1)),
+      field(attention, &A::span_ramp, "attention.span_ramp", "adaptive_span: tokens over which a span fades", at_least(1)),
+      field(attention, &A::span_weight, "attention.span_weight", "adaptive_span: weight of the mean span, in tokens, in the loss", at_least(0)),
+      field(attention, &A::tree_step, "attention.tree_step", "tree: nodes per level that a token uses", at_least(1)),
+      field(attention, &A::tree_clip, "attention.tree_clip", "tree: levels above share their edge types", at_least(0)),
 
       field(sac, &S::alpha, "sac.alpha", "edges per query: 4; kind random: the same", at_least(1)),
       field(sac, &S::budget, "sac.budget", "edges per sequence instead; 0 = alpha decides", at_least(0)),

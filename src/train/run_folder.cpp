@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
+#include <vector>
 
 #include <c10/util/Exception.h>
 #include <toml++/toml.h>
@@ -127,6 +128,21 @@ RunFolder open_run_folder(const std::filesystem::path& root, const std::string& 
   if (!file_exists(folder.config())) write_description(folder, recipe_toml);
   std::filesystem::create_directories(root / "checkpoints");
   return folder;
+}
+
+void discard_run_folder(const RunFolder& folder) {
+  std::vector<std::filesystem::path> made;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.root)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_events = name.find("tfevents") != std::string::npos;
+    const bool is_ours = name == "config.toml" || name == "env.json" || name == "metrics.jsonl" || is_events ||
+                         name == "checkpoints" || name == kLockName;
+    if (!is_ours || (name == "checkpoints" && !std::filesystem::is_empty(entry.path()))) return;
+    made.push_back(entry.path());
+  }
+  made.push_back(folder.root);
+  // A file that stays does no more harm than before; the error that led here is the one to tell.
+  for (const std::filesystem::path& path : made) std::remove(path.c_str());
 }
 
 void write_description(const RunFolder& folder, const std::string& recipe_toml) {

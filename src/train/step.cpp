@@ -49,7 +49,7 @@ double ratio(double part, double whole) {
 }
 
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
-ModelOutput forward(Classifier& model, const ModelInput& input, const StepOptions& options) {
+ModelOutput forward(Model& model, const ModelInput& input, const StepOptions& options) {
   const PrecisionGuard guard(options.precision, options.device);
   seed_dropout(input.random);
   try {
@@ -63,8 +63,8 @@ ModelOutput forward(Classifier& model, const ModelInput& input, const StepOption
 
 }  // namespace
 
-StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
-                                const RandomStream& random) {
+StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+                                const RandomStream& random, std::vector<at::Tensor>* memories) {
   TORCH_CHECK_VALUE(batch.size() > 0, "accumulate_gradients: expected at least one item; got an empty batch");
   const double targets = static_cast<double>(std::max<int64_t>(count_targets(batch), 1));
   const std::vector<data::Batch> parts = micro_batches(batch, options.micro_batch);
@@ -82,11 +82,14 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
   StepReport report;
   PolicyStep policy(batch.size() * options.edge_samples);
   int64_t correct = 0, first = 0;
+  std::vector<std::vector<at::Tensor>> next_memories;  // per micro-batch, per layer
   for (const data::Batch& host : parts) {
     const data::Batch part = to_device(host, options.device);
     for (int64_t draw = 0; draw < options.edge_samples; ++draw) {
       ModelInput input = make_input(part, random, first);
       input.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
+      if (memories)
+        for (const at::Tensor& memory : *memories) input.memories.push_back(memory.narrow(0, first, host.size()));
       const ModelOutput output = [&] {
         RECORD_USER_SCOPE("forward");
         return forward(model, input, options);
@@ -104,7 +107,14 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
         penalty_value += penalty.item<double>();
         if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
       }
-      const double value = task_value + options.density_weight * penalty_value;
+      double extra_value = 0;
+      if (output.extra_loss.defined()) {
+        const at::Tensor extra = output.extra_loss * (static_cast<double>(host.size()) /
+                                                      (static_cast<double>(batch.size()) * draws));
+        extra_value = extra.item<double>();
+        loss = loss + extra;
+      }
+      const double value = task_value + options.density_weight * penalty_value + extra_value;
       if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
       if (!output.policies.empty()) loss = loss + policy.loss(output, part);
       {
@@ -120,18 +130,28 @@ StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, con
       report.density = report.density.defined() ? report.density + density : density;
       report.task_loss += task_value;
       report.penalty += penalty_value;
+      report.extra_loss += extra_value;
       report.edges += output.edge_count.item<int64_t>();
       correct += task.correct.item<int64_t>();
+      if (draw == 0 && !output.memories.empty()) next_memories.push_back(output.memories);
     }
     first += host.size();
   }
-  report.loss = report.task_loss + options.density_weight * report.penalty;
+  if (memories) {
+    memories->clear();
+    for (size_t layer = 0; !next_memories.empty() && layer < next_memories[0].size(); ++layer) {
+      std::vector<at::Tensor> rows;
+      for (const std::vector<at::Tensor>& part : next_memories) rows.push_back(part[layer]);
+      memories->push_back(at::cat(rows));
+    }
+  }
+  report.loss = report.task_loss + options.density_weight * report.penalty + report.extra_loss;
   report.accuracy = static_cast<double>(correct) / (targets * draws);
   report.policy = policy.finish();
   return report;
 }
 
-void check_gradient_norm(Classifier& model, double norm, const data::Batch& batch, const StepOptions& options,
+void check_gradient_norm(Model& model, double norm, const data::Batch& batch, const StepOptions& options,
                          const RandomStream& random) {
   if (std::isfinite(norm)) return;
   // All of the step's passes: any of them may have brought the gradient about.

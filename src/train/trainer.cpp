@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <numbers>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
                          {"loss", found.loss},
                          {"accuracy", found.accuracy},
                          {"density", to_vector(found.density)}};
+  if (found.bits_per_character) record.emplace_back("bits_per_character", *found.bits_per_character);
   if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
   if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
   return record;
@@ -84,13 +86,15 @@ struct Trainer::State {
   State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
 
   RunSummary run();
+  // What a run that failed before its first step has left is no run: nothing to resume, in the way of the next.
+  void discard_unused();
 
   Recipe recipe;
   std::shared_ptr<const data::Dataset> dataset;
   TrainerOptions options;
   std::string recipe_toml;
   at::Device device;
-  ClassifierPtr model;
+  ModelPtr model;
   Optimizer optimizer;
   Schedule schedule;
   RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
@@ -145,6 +149,8 @@ void Trainer::State::resume() {
   // A run killed before its first checkpoint starts again from nothing.
   if (file_exists(folder.last())) {
     info = load_checkpoint(folder.last(), *model, &optimizer);
+    check_vocabulary(*model, *dataset);
+    for (at::Tensor& memory : info.memories) memory = memory.to(device);
     saved = true;
   }
   info.recipe = recipe_toml;
@@ -162,7 +168,8 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
                             .layer = 0,
                             .first_item = 0};
   optimizer.zero_grad();
-  const StepReport report = accumulate_gradients(*model, batch, step_options, random);
+  const StepReport report = accumulate_gradients(*model, batch, step_options, random,
+                                                 dataset->is_text() ? &info.memories : nullptr);
   RECORD_USER_SCOPE("optimizer");
   const double norm = optimizer.gradient_norm();
   check_gradient_norm(*model, norm, batch, step_options, random);
@@ -170,6 +177,7 @@ StepReport Trainer::State::train_step(const data::Batch& batch) {
     optimizer.scale_gradients(recipe.train.grad_clip / norm);
   }
   optimizer.step(schedule.at(info.step));
+  model->after_step();
   return report;
 }
 
@@ -187,6 +195,8 @@ void Trainer::State::log_step(const StepReport& report, int64_t examples, double
                          {"time_examples_per_s", static_cast<double>(examples) / seconds},
                          {"time_edges_per_s", static_cast<double>(report.edges) / seconds},
                          {"memory_peak_mb", peak_memory_mb(device)}};
+  if (dataset->is_text()) record.emplace_back("bits_per_character", report.task_loss / std::numbers::ln2);
+  if (report.extra_loss != 0) record.emplace_back("extra_loss", report.extra_loss);
   if (report.policy) {
     record.insert(record.end(), {{"reward", report.policy->reward},
                                  {"reward_baseline", report.policy->baseline},
@@ -218,16 +228,19 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   if (!found.complete) return;
   if (!repeated || !is_recorded("eval"))
     metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
-  if (!info.best_metric || found.accuracy > *info.best_metric) {
-    info.best_metric = found.accuracy;
+  if (!info.best_metric || found.score() > *info.best_metric) {
+    info.best_metric = found.score();
     info.best_step = info.step;
     info.evaluation_pending = false;
     save_checkpoint(folder.best(), *model, nullptr, info);
   }
   info.evaluation_pending = false;
   if (recipe.train.snapshot_edges) snapshot_edges();
-  progress.message("step " + std::to_string(info.step) + ": validation accuracy " +
-                   short_number(found.accuracy) + ", loss " + short_number(found.loss) + ", density " +
+  progress.message("step " + std::to_string(info.step) + ": validation " +
+                   (found.bits_per_character
+                        ? "bits per character " + short_number(*found.bits_per_character)
+                        : "accuracy " + short_number(found.accuracy)) +
+                   ", loss " + short_number(found.loss) + ", density " +
                    short_number(found.density.mean().item<double>()));
 }
 
@@ -282,6 +295,11 @@ bool Trainer::State::is_recorded(const char* kind) const {
   });
 }
 
+void Trainer::State::discard_unused() {
+  if (options.resume || info.step > 0 || file_exists(folder.last())) return;
+  discard_run_folder(folder);
+}
+
 RunSummary Trainer::State::run() {
   const auto start = Clock::now();
   const StopSignal signal;
@@ -299,11 +317,17 @@ RunSummary Trainer::State::run() {
     save_last();
   }
   if (info.step < recipe.train.steps) {
-    data::BatchOrder order(dataset->size(data::Split::kTrain), recipe.train.batch,
-                           static_cast<uint64_t>(recipe.train.seed));
+    std::optional<data::BatchOrder> order;
+    std::optional<data::StreamRows> rows;
+    if (dataset->is_text())
+      rows.emplace(dataset->size(data::Split::kTrain), recipe.train.batch);
+    else
+      order.emplace(dataset->size(data::Split::kTrain), recipe.train.batch,
+                    static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
         [&](int64_t step) {
-          std::vector<int64_t> indices = order.indices(step);
+          if (rows) return dataset->batch(data::Split::kTrain, rows->indices(step % rows->full_batches()));
+          std::vector<int64_t> indices = order->indices(step);
           data::sort_by_length(*dataset, data::Split::kTrain, indices);
           return dataset->batch(data::Split::kTrain, indices);
         },
@@ -311,13 +335,16 @@ RunSummary Trainer::State::run() {
     while (info.step < recipe.train.steps && !StopSignal::requested()) {
       const auto step_start = Clock::now();
       const data::Batch batch = next_batch(batches);
+      if (rows && info.step % rows->full_batches() == 0) info.memories.clear();  // the text begins again
       const StepReport report = train_step(batch);
       ++info.step;
       saved = false;
       if (info.step == 1 || is_due(recipe.train.log_every))
         log_step(report, batch.size(), seconds_since(step_start));
       progress.update(info.step, {{"loss", short_number(report.loss)},
-                                  {"accuracy", short_number(report.accuracy)},
+                                  dataset->is_text()
+                                      ? std::pair<std::string, std::string>{"bits/char", short_number(report.task_loss / std::numbers::ln2)}
+                                      : std::pair<std::string, std::string>{"accuracy", short_number(report.accuracy)},
                                   {"density", short_number(report.density.mean().item<double>())}});
       const bool evaluated = is_due(recipe.train.eval_every);
       if (evaluated) evaluate_validation(progress);
@@ -333,7 +360,10 @@ RunSummary Trainer::State::run() {
   summary.steps = info.step;
   if (!StopSignal::requested()) summary.test = evaluate_test();
   summary.interrupted = !summary.test.has_value();
-  summary.best_accuracy = info.best_metric;
+  if (!dataset->is_text())
+    summary.best_accuracy = info.best_metric;
+  else if (info.best_metric)
+    summary.best_bits_per_character = -*info.best_metric;
   summary.best_step = info.best_step;
   summary.seconds = seconds_since(start);
   if (summary.interrupted) {
@@ -350,9 +380,14 @@ Trainer::Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, Tr
 Trainer::~Trainer() = default;
 
 RunSummary Trainer::run() {
-  return state_->run();
+  try {
+    return state_->run();
+  } catch (...) {
+    state_->discard_unused();
+    throw;
+  }
 }
-Classifier& Trainer::model() {
+Model& Trainer::model() {
   return *state_->model;
 }
 

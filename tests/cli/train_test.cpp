@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -44,6 +45,52 @@ TEST(Train, ARecipeBecomesAResult) {
   const Call folder = call(scratch, {"train", run});
   EXPECT_EQ(folder.status, 1);
   EXPECT_THAT(folder.err, HasSubstr("edgewise train --resume " + run));
+}
+
+// A language model: train, evaluate, compare, and let it write.
+TEST(Train, ATextBecomesALanguageModel) {
+  const ScratchFolder scratch;
+  std::string text;
+  for (int n = 0; n < 300; ++n) text += n % 3 ? "edges and " : "graphs.\n";
+  scratch.write("words.txt", text);
+  const std::string run = scratch.file("run");
+  const std::string recipe = scratch.write("lm.toml", "[data]\nname = \"characters\"\nlength = 16\npath = \"" +
+                                                          scratch.file("words.txt") + R"("
+[model]
+layers = 1
+dim = 16
+heads = 2
+hidden = 16
+[attention]
+kind = "sbm"
+clusters = 4
+[train]
+steps = 4
+batch = 4
+eval_every = 2
+threads = 1
+)");
+  const Call trained = call(scratch, {"train", recipe, "--run", run});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr("bits per character"), HasSubstr("letter frequencies alone")));
+  EXPECT_THAT(call(scratch, {"eval", run}).out, HasSubstr("bits per character"));
+  EXPECT_THAT(call(scratch, {"eval", run, "--json"}).out, HasSubstr("\"bits_per_character\""));
+  EXPECT_THAT(call(scratch, {"compare", run}).out, HasSubstr("test bits/char"));
+
+  // The text is not needed any more; the same seed gives the same, with a cache or without.
+  std::filesystem::remove(scratch / "words.txt");
+  const std::vector<std::string> asked = {"generate", run, "--prompt", "edges", "--length", "40", "--seed", "3"};
+  const Call first = call(scratch, asked), again = call(scratch, asked);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(first.out.size(), 5 + 40 + 1u);
+  EXPECT_TRUE(first.out.starts_with("edges"));
+  EXPECT_EQ(first.out, again.out);
+  std::vector<std::string> plain = asked;
+  plain.push_back("--no-cache");
+  EXPECT_EQ(call(scratch, plain).out, first.out);
+  const Call unknown = call(scratch, {"generate", run, "--prompt", "EDGES"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("'E' is none of the"));
 }
 
 // Long enough that the test decides when it ends.

@@ -109,7 +109,7 @@ threads = 1
   run("whole", false, 0);
   EXPECT_THROW(run("cut", false, 5), Stop);
   run("cut", true, 0);
-  const ClassifierPtr whole = build_model(recipe, *dataset), cut = build_model(recipe, *dataset);
+  const ModelPtr whole = build_model(recipe, *dataset), cut = build_model(recipe, *dataset);
   load_checkpoint((scratch / "whole/checkpoints/last.safetensors").string(), *whole);
   load_checkpoint((scratch / "cut/checkpoints/last.safetensors").string(), *cut);
   for (const auto& item : whole->named_parameters())
@@ -149,14 +149,14 @@ TEST(AttentionRecipes, SettingsAreChecked) {
 // Layers that share a projection have it once in the checkpoint and once in the optimiser.
 TEST(AttentionRecipes, ASharedProjectionIsOneParameter) {
   Recipe recipe = parse_recipe("[attention]\nkind = \"linformer\"\nmode = \"harness\"", "r.toml");
-  const ClassifierPtr model = build_model(recipe, *noise_dataset(recipe));
+  const ModelPtr model = build_model(recipe, *noise_dataset(recipe));
   int64_t seen = 0;
   for (const auto& item : model->named_parameters())
     seen += item.key().find("projection") != std::string::npos;
   EXPECT_EQ(seen, 1);
   recipe.attention.mode = "paper";
   recipe.attention.sharing = "layers";
-  const ClassifierPtr shared = build_model(recipe, *noise_dataset(recipe));
+  const ModelPtr shared = build_model(recipe, *noise_dataset(recipe));
   EXPECT_EQ(count(*shared) + 3 * 256 * 64, [&] {
     recipe.attention.sharing = "heads";
     return count(*build_model(recipe, *noise_dataset(recipe)));

@@ -57,7 +57,7 @@ TEST_P(CostOf, AWholeModelIsWhatTorchRuns) {
   EXPECT_EQ(cost.length, 64);
   EXPECT_FALSE(cost.memory_per_example.has_value());
   const auto dataset = noise_dataset(recipe);
-  const ClassifierPtr model = build_model(recipe, *dataset);
+  const ModelPtr model = build_model(recipe, *dataset);
   model->eval();
   constexpr std::array<int64_t, 1> kFirst = {0};
   const data::Batch batch = dataset->batch(data::Split::kTrain, kFirst);

@@ -27,7 +27,7 @@ EdgeSourceFactory sac_factory(SacEstimator estimator, SacSharing sharing = SacSh
   return [factory](int64_t layer) { return (*factory)(layer); };
 }
 
-ClassifierPtr make_model(bool tokens, EdgeSourceFactory edges) {
+ModelPtr make_model(bool tokens, EdgeSourceFactory edges) {
   torch::manual_seed(5);
   ClassifierOptions options = tiny_options(std::move(edges));
   options.encoder.dropout = 0;
@@ -51,7 +51,7 @@ struct Outcome {
   std::map<std::string, at::Tensor> gradients;
 };
 
-Outcome step_of(const ClassifierPtr& model, bool tokens, const StepOptions& options, uint64_t step = 8) {
+Outcome step_of(const ModelPtr& model, bool tokens, const StepOptions& options, uint64_t step = 8) {
   model->zero_grad();
   Outcome result;
   result.report = accumulate_gradients(*model, make_batch(tokens), options, {.seed = 3, .step = step});
@@ -90,7 +90,7 @@ TEST_P(PolicySteps, MicroBatchesEqualTheWholeBatch) {
 }
 
 TEST(PolicyStep, RewardIsTheLogLikelihoodAndBaselineWhatWasSeenBefore) {
-  const ClassifierPtr model = make_model(false, sac_factory(SacEstimator::kReinforce));
+  const ModelPtr model = make_model(false, sac_factory(SacEstimator::kReinforce));
   const StepReport first = step_of(model, false, {}, 1).report, second = step_of(model, false, {}, 2).report;
   EXPECT_NEAR(first.policy->reward, -first.task_loss, 1e-5);
   EXPECT_EQ(first.policy->baseline, 0);
@@ -101,7 +101,7 @@ TEST(PolicyStep, RewardIsTheLogLikelihoodAndBaselineWhatWasSeenBefore) {
 }
 
 TEST(PolicyStep, LearnedBaselineGetsItsGradient) {
-  const ClassifierPtr model = make_model(
+  const ModelPtr model = make_model(
       false, sac_factory(SacEstimator::kReinforce, SacSharing::kPerLayer, RewardBaseline::kLearned));
   const Outcome found = step_of(model, false, {});
   EXPECT_GT(found.gradients.at("encoder.layers.1.self_attn.edges.value2.bias").abs().item<double>(), 0);

@@ -20,7 +20,7 @@ using namespace testing_kit;
 
 enum class Task { kSequence, kTokens, kTowers };
 
-ClassifierPtr make_model(Task task, EdgeSourceFactory edges) {
+ModelPtr make_model(Task task, EdgeSourceFactory edges) {
   torch::manual_seed(5);
   ClassifierOptions options = tiny_options(std::move(edges));
   // Ordinary dropout follows torch's generator, hence the shape of the micro-batch; attention dropout follows
@@ -123,7 +123,7 @@ TEST(Step, PaddingTokensHaveNoLabel) {
   EXPECT_EQ(first.accuracy, second.accuracy);
 }
 
-std::string error_of(Classifier& model, const data::Batch& batch) {
+std::string error_of(Model& model, const data::Batch& batch) {
   try {
     accumulate_gradients(model, batch, {}, {.seed = 1, .step = 41});
   } catch (const c10::Error& error) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <edgewise/attention/attention_method.h>
+#include <edgewise/attention/causal_attention.h>
 #include <edgewise/edges/edge_source.h>
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/random_stream.h>
@@ -34,18 +35,7 @@ struct MultiheadEdgeAttentionOptions {
   bool in_proj_bias = true;
 };
 
-struct AttentionOutput {
-  at::Tensor output;             // [B, N, E]
-  at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention, and
-                                 // what a method says of itself
-  at::Tensor penalty;            // [H] differentiable density of the learner; undefined when nothing learns
-  at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device;
-                                 // 0 for a method
-  std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
-  std::optional<EdgePolicy> policy = {};  // of a source that learns by reward, in training
-};
-
-class MultiheadEdgeAttentionImpl : public torch::nn::Module {
+class MultiheadEdgeAttentionImpl : public CausalAttention {
  public:
   explicit MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOptions options);
 
@@ -53,6 +43,10 @@ class MultiheadEdgeAttentionImpl : public torch::nn::Module {
   // to nothing: its output is out_proj.bias.
   AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& key_mask = std::nullopt,
                           const RandomStream& random = {}, bool keep_edges = false);
+  // The same for a decoder: needs is_causal. Has no memory.
+  AttentionOutput attend(const CausalInput& input) override;
+  std::string causal_refusal() const override;
+  std::string cache_refusal() const override;
 
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
@@ -64,9 +58,12 @@ class MultiheadEdgeAttentionImpl : public torch::nn::Module {
 
  private:
   struct Heads;  // q, k, v: [B, H, N, D]
+  Heads project(const at::Tensor& x) const;
+  at::Tensor merge(const at::Tensor& attended);  // [B, H, N, D] -> [B, N, E]
   AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
   AttentionOutput attend_edges(const Heads& heads, const std::optional<at::Tensor>& key_mask,
-                               const RandomStream& random, bool keep_edges, const at::Tensor& x);
+                               const RandomStream& random, bool keep_edges, const at::Tensor& x,
+                               RowBuffer* known_keys = nullptr);
   AttentionOutput attend_method(const Heads& heads, const std::optional<at::Tensor>& key_mask,
                                 const RandomStream& random) const;
 };

@@ -28,6 +28,21 @@ class BatchOrder {
   std::vector<int64_t> permutation_;
 };
 
+// A text of `size` pieces in `rows` parts as long as one another, or one piece longer (the first ones): piece t of
+// every part makes batch t, so that row r of a batch goes on where row r of the batch before ended.
+class StreamRows {
+ public:
+  StreamRows(int64_t size, int64_t rows);  // no more rows than pieces
+
+  int64_t rows() const { return rows_; }
+  int64_t full_batches() const { return size_ / rows_; }  // those that have every row
+  int64_t batches() const { return (size_ + rows_ - 1) / rows_; }
+  std::vector<int64_t> indices(int64_t batch) const;  // of the rows that are that long, from row 0 on
+
+ private:
+  int64_t size_, rows_;
+};
+
 // The longest first: micro-batches, which are slices of a batch, then hold items of similar length and pad
 // little. Which examples are in the batch stays as it is, so training sees no other distribution.
 void sort_by_length(const Dataset& dataset, Split split, std::vector<int64_t>& indices);

@@ -36,6 +36,9 @@ class Dataset {
   virtual int64_t classes() const = 0;
   virtual int64_t max_length() const = 0;  // longest padded length
   virtual bool labels_tokens() const = 0;  // labels are [B, N] instead of [B]
+  // Examples follow one another as pieces of one text, labels are the next tokens: a model may carry a memory
+  // from one to the next, so that batches are rows of StreamRows (batches.h), and losses are bits per character.
+  virtual bool is_text() const { return false; }
   // Tokens of an example before padding (of the longer of two towers): examples of similar length share a
   // micro-batch.
   virtual int64_t length(Split, int64_t /*index*/) const { return max_length(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <edgewise/edges/edge_policy.h>
+#include <edgewise/edges/row_buffer.h>
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/edge_credit.h>
 #include <edgewise/ops/random_stream.h>
@@ -11,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace edgewise {
 
@@ -35,11 +37,17 @@ struct EdgeRequest {
   // is_causal it uses keys j <= query_offset + i.
   int64_t query_offset = 0;
   std::optional<EdgeRelations> relations = {};
+  // A sequence that grows: the keys before query_offset were there in earlier requests with the same buffer,
+  // in which the source keeps what it worked out about them; `tokens` are the new ones. Query i then draws
+  // the random numbers of row query_offset + i, as in one request for the whole sequence.
+  RowBuffer* known_keys = nullptr;
 
   EdgeShape shape() const;
   // The mask of valid queries: their part of key_mask when they are the last keys (self-attention, with or
   // without memory), else none.
   std::optional<at::Tensor> query_mask() const;
+  // The number by which query 0 draws.
+  int64_t first_row() const { return known_keys ? query_offset : 0; }
 };
 
 struct EdgeChoice {
@@ -56,6 +64,11 @@ class EdgeSource : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   virtual EdgeChoice choose(const EdgeRequest& request) = 0;
+  // Why the edges of a query depend on tokens after it even in causal requests; empty when they do not.
+  virtual std::string causal_refusal() const { return {}; }
+  // Why a growing sequence (EdgeRequest::known_keys) gets other edges than the whole at once; empty when it
+  // gets the same.
+  virtual std::string growth_refusal() const { return {}; }
 };
 using EdgeSourcePtr = std::shared_ptr<EdgeSource>;
 

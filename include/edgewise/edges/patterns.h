@@ -56,6 +56,8 @@ class UnionEdges : public EdgeSource {
  public:
   explicit UnionEdges(std::vector<EdgeSourcePtr> sources);
   EdgeChoice choose(const EdgeRequest& request) override;
+  std::string causal_refusal() const override;
+  std::string growth_refusal() const override;
 
  private:
   std::vector<EdgeSourcePtr> sources_;

@@ -107,6 +107,8 @@ class SacEdgesImpl : public EdgeSource {
   explicit SacEdgesImpl(SacEdgesOptions options);
 
   EdgeChoice choose(const EdgeRequest& request) override;
+  std::string causal_refusal() const override;
+  std::string growth_refusal() const override;
 
   // With sharing kAllLayers: the choice of the last call, which the other layers use.
   const EdgeChoice& last_choice() const;

@@ -57,6 +57,7 @@ class SbmEdgesImpl : public EdgeSource {
   explicit SbmEdgesImpl(SbmEdgesOptions options);
 
   EdgeChoice choose(const EdgeRequest& request) override;
+  std::string growth_refusal() const override;
 
   at::Tensor block_matrix() const;                              // S: [H, C, C], sums to 1 per head
   at::Tensor membership(const at::Tensor& nodes) const;         // [B, H, N, D] -> [B, H, N, C]

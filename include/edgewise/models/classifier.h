@@ -1,7 +1,7 @@
 // Classifiers on top of the encoder: one label per sequence, per token, or per pair of sequences.
 #pragma once
 
-#include <edgewise/models/encoder.h>
+#include <edgewise/models/model.h>
 
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -17,25 +17,6 @@ enum class Pooling { kMean, kMeanPadded };
 Pooling parse_pooling(std::string_view name);  // "mean" | "mean_padded"
 std::string_view to_string(Pooling pooling);
 
-struct ModelInput {
-  std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower
-  std::vector<at::Tensor>
-      masks;            // one [B, N] bool per tower; an empty vector or an undefined tensor = all valid
-  RandomStream random;  // layer l of tower t uses random.layer + t * layers + l
-  bool keep_edges = false;
-  ActivationWatcher watch;
-};
-
-struct ModelOutput {
-  at::Tensor logits;                        // [B, classes], or [B, N, classes] for tokens
-  at::Tensor densities;                     // [layers, H] double, detached; two towers: their average
-  at::Tensor penalty;                       // scalar, mean of tower_penalties; undefined when nothing learns
-  std::vector<at::Tensor> tower_penalties;  // one scalar per tower, or empty
-  at::Tensor edge_count;
-  std::vector<EdgeSet> edges;        // per tower and layer, when asked for
-  std::vector<EdgePolicy> policies;  // per tower and layer whose source learns by reward, in training
-};
-
 struct ClassifierOptions {
   EncoderOptions encoder;
   int64_t classes = 2;
@@ -43,10 +24,8 @@ struct ClassifierOptions {
   Pooling pooling = Pooling::kMean;
 };
 
-class Classifier : public torch::nn::Module {
+class Classifier : public Model {
  public:
-  virtual ModelOutput forward(const ModelInput& input) = 0;
-
   ClassifierOptions options;
   Encoder encoder{nullptr};
 

@@ -28,6 +28,9 @@ struct SampleOptions {
   std::optional<at::Tensor> key_mask;    // [B, S] bool, true = key takes part
   std::optional<at::Tensor> query_mask;  // [B, L] bool, rows that are not valid get no edge
   bool is_causal = false;
+  // Query i stands at key query_offset + i, and draws the random numbers of that row: one row at a time gives
+  // the edges of all at once. Direct sampler only.
+  int64_t query_offset = 0;
   bool self_loops = false;  // adds (i, i); needs L == S
   Sampler sampler = Sampler::kAuto;
   RandomStream random;

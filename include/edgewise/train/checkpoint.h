@@ -1,6 +1,6 @@
 // Checkpoints: one safetensors file with the model, optionally the optimiser, and where the run stands.
 //
-// Model tensors carry their module names, optimiser tensors the prefix "optimizer/". The file is written
+// Model tensors carry their module names, optimiser tensors the prefix "optimizer/", memories "memory/". The file is written
 // beside its place and renamed, so a kill leaves either the old checkpoint or the new one.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace edgewise::train {
 
@@ -21,6 +22,7 @@ struct CheckpointInfo {
   bool evaluation_pending =
       false;           // the validation due at `step` was cut short; a resumed run starts with it
   std::string recipe;  // the resolved recipe, TOML
+  std::vector<at::Tensor> memories = {};  // of a language model, before the next batch, on the CPU when read
 };
 
 void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,

@@ -40,6 +40,7 @@ struct ModelRecipe {
   bool norm = true;
   int64_t max_length = 0;  // 0 = the dataset's
   int64_t classifier_hidden = 128;
+  bool tied = true;
   bool operator==(const ModelRecipe&) const = default;
 };
 
@@ -74,6 +75,13 @@ struct AttentionRecipe {
   int64_t pinv_iterations = 6;
   int64_t rounds = 2;
   int64_t chunk = 64;
+  // Of language models.
+  int64_t memory = 512;
+  int64_t span_limit = 512;
+  int64_t span_ramp = 32;
+  double span_weight = 2e-6;
+  int64_t tree_step = 16;
+  int64_t tree_clip = 4;
   bool operator==(const AttentionRecipe&) const = default;
 };
 

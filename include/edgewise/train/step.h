@@ -3,12 +3,13 @@
 #pragma once
 
 #include <edgewise/data/dataset.h>
-#include <edgewise/models/classifier.h>
+#include <edgewise/models/model.h>
 #include <edgewise/ops/random_stream.h>
 #include <edgewise/train/precision.h>
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace edgewise::train {
 
@@ -38,6 +39,7 @@ struct StepReport {
   double loss = 0;       // task_loss + density_weight * penalty
   double task_loss = 0;  // mean cross-entropy over the targets
   double penalty = 0;
+  double extra_loss = 0;  // ModelOutput::extra_loss, in `loss` too
   double accuracy = 0;
   at::Tensor density;  // [layers, H] double on the CPU
   int64_t edges = 0;
@@ -48,11 +50,14 @@ struct StepReport {
 // as item random.first_item + i, whatever the micro-batch; torch's generator, which ordinary dropout uses, is
 // seeded anew for every micro-batch. Throws when the loss is not finite, naming the step and the first
 // parameter, state or gradient that is not.
-StepReport accumulate_gradients(Classifier& model, const data::Batch& batch, const StepOptions& options,
-                                const RandomStream& random);
+//
+// `memories`, for language models: per layer [B, M, dim] what stands before the batch (empty at the beginning
+// of a text); afterwards what stands before the next one. Empty for models without a memory.
+StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+                                const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
 
 // Throws the same error when the model's gradients are not finite.
-void check_gradient_norm(Classifier& model, double norm, const data::Batch& batch, const StepOptions& options,
+void check_gradient_norm(Model& model, double norm, const data::Batch& batch, const StepOptions& options,
                          const RandomStream& random);
 
 }  // namespace edgewise::train

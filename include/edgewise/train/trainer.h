@@ -2,12 +2,15 @@
 // same.
 //
 //   run folder: config.toml (resolved recipe), env.json, metrics.jsonl, TensorBoard events,
-//               checkpoints/last.safetensors (model, optimiser, step), checkpoints/best.safetensors (model)
+//               checkpoints/last.safetensors (model, optimiser, memory, step),
+//               checkpoints/best.safetensors (model)
+//
+// A run whose first step fails takes its folder away again.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <edgewise/data/dataset.h>
-#include <edgewise/models/classifier.h>
+#include <edgewise/models/model.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/recipe.h>
 
@@ -34,7 +37,8 @@ struct RunSummary {
   std::filesystem::path run_folder;
   int64_t steps = 0;                    // finished
   bool interrupted = false;             // by SIGINT or SIGTERM; resume to continue
-  std::optional<double> best_accuracy;  // on validation
+  std::optional<double> best_accuracy;  // on validation; absent for texts
+  std::optional<double> best_bits_per_character;  // on validation, for texts
   int64_t best_step = 0;
   std::optional<Evaluation> test;  // of the best checkpoint; absent when interrupted
   double seconds = 0;
@@ -50,7 +54,7 @@ class Trainer {
   ~Trainer();
 
   RunSummary run();
-  Classifier& model();
+  Model& model();
 
  private:
   struct State;

@@ -23,6 +23,7 @@ struct SampleHead {
   int64_t valid_query_count = 0;
   const bool* query_mask = nullptr;  // [L], null = all valid
   bool is_causal = false;
+  int64_t first_row = 0;  // row 0 of this head is row first_row of the whole: direct sampler only
   Law law = Law::kBernoulli;
   double exploration = 0;
   uint64_t stream_key = 0;

@@ -29,7 +29,7 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 #pragma omp simd
       for (int64_t n = 0; n < count; ++n) p[static_cast<size_t>(n)] += membership * side[n];
     }
-    PairDecisions decisions(head.stream_key, row);
+    PairDecisions decisions(head.stream_key, head.first_row + row);
     for (int64_t n = 0; n < count; ++n) {
       const int32_t key = head.valid_keys[n];
       const double probability = edge_probability(head.law, p[static_cast<size_t>(n)]);

@@ -17,7 +17,7 @@ int64_t allowed_keys(const SampleHead& head, int64_t row) {
   if (head.query_mask && !head.query_mask[row]) return 0;
   if (!head.is_causal) return head.valid_key_count;
   return std::upper_bound(head.valid_keys, head.valid_keys + head.valid_key_count,
-                          static_cast<int32_t>(row)) -
+                          static_cast<int32_t>(head.first_row + row)) -
          head.valid_keys;
 }
 

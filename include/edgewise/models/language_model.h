@@ -1,0 +1,95 @@
+// LanguageModel: a decoder that predicts the next token, over any causal attention.
+//
+//   x = dropout(token + position);  x += dropout(attention(norm1(x)));  x += mlp(norm2(x));  logits = W norm(x)
+//
+// Pre-norm, as the encoder. Attention that knows positions by itself (Transformer-XL, Adaptive Span,
+// BP-Transformer) gets no position embedding; attention with a memory carries the inputs of every layer from
+// one segment of a text to the next. With a cache a new token costs one row per layer.
+#pragma once
+
+#include <edgewise/models/model.h>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace edgewise {
+
+// Makes the attention of one layer.
+using CausalAttentionFactory = std::function<CausalAttentionPtr(int64_t layer)>;
+
+struct LanguageModelOptions {
+  std::vector<uint8_t> bytes;  // token id -> byte; its size is the vocabulary
+  int64_t context = 0;         // tokens of a segment
+  int64_t layers = 2;
+  int64_t dim = 64;
+  int64_t hidden = 128;
+  double dropout = 0.1;
+  Positions positions = Positions::kLearned;  // ignored by attention that is_relative()
+  double embedding_std = 0.02;
+  bool norm = true;
+  bool tied = true;  // the output layer is the token embedding; else a layer of its own, with bias
+  CausalAttentionFactory attention;
+};
+
+// What a model keeps of the tokens it has read.
+struct DecoderCache {
+  std::vector<LayerCache> layers;
+  int64_t length = 0;  // tokens read; positions in the window
+};
+
+class DecoderLayerImpl : public torch::nn::Module {
+ public:
+  DecoderLayerImpl(const LanguageModelOptions& options, int64_t layer);
+
+  // Changes input.x [B, N, dim] by both residual branches; input.memory holds earlier x, before the norm.
+  AttentionOutput forward(CausalInput input,
+                          const std::function<void(const char*, const at::Tensor&)>& watch = {});
+
+  CausalAttentionPtr self_attn;
+  torch::nn::Linear linear1{nullptr}, linear2{nullptr};
+  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};  // empty without norm
+
+ private:
+  double dropout_;
+};
+TORCH_MODULE(DecoderLayer);
+
+class LanguageModelImpl : public Model {
+ public:
+  explicit LanguageModelImpl(LanguageModelOptions options);
+
+  // tokens [B, N], N <= context -> logits [B, N, vocabulary] of the token after each.
+  ModelOutput forward(const ModelInput& input) override;
+  void after_step() override;
+
+  // The logits [B, n, vocabulary] behind new tokens [B, n] that follow those in the cache; without gradients.
+  // Attention that is_relative() without extra rows keeps the last cache_limit() tokens; other attention
+  // takes `context` tokens in all.
+  at::Tensor read(const at::Tensor& tokens, DecoderCache& cache, const RandomStream& random);
+  bool forgets() const;         // whether read() may go on for ever
+  int64_t cache_limit() const;  // tokens
+  // Why read() would choose other edges than forward(); empty when it chooses the same.
+  std::string cache_refusal() const;
+
+  LanguageModelOptions options;
+  at::Tensor bytes;  // [vocabulary] uint8: a checkpoint says what its tokens mean
+  torch::nn::Embedding token_embedding{nullptr};
+  torch::nn::Embedding position_embedding{nullptr};  // empty without positions
+  std::vector<DecoderLayer> layers;
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear output{nullptr};  // empty when tied
+
+ private:
+  at::Tensor embed(const at::Tensor& tokens, int64_t first, int64_t extra_rows) const;
+  at::Tensor logits(const at::Tensor& x, int64_t tokens);
+  const CausalAttention& attention() const { return *layers.front()->self_attn; }
+};
+TORCH_MODULE(LanguageModel);
+
+}  // namespace edgewise

@@ -1,0 +1,214 @@
+#include <edgewise/models/language_model.h>
+
+#include <torch/nn/functional.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+namespace edgewise {
+namespace {
+
+torch::nn::LayerNorm make_norm(int64_t dim) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}));
+}
+
+at::Tensor normed(const torch::nn::LayerNorm& norm, const at::Tensor& x) {
+  return norm.is_empty() ? x : norm.ptr()->forward(x);
+}
+
+void check_tokens(const LanguageModelOptions& options, const at::Tensor& tokens) {
+  TORCH_CHECK_VALUE(tokens.defined() && tokens.dim() == 2 && tokens.size(1) > 0,
+                    "LanguageModel: expected tokens [B, N], N at least 1; got ",
+                    tokens.defined() ? c10::str(tokens.sizes()) : "an undefined tensor");
+  TORCH_CHECK_TYPE(tokens.scalar_type() == at::kLong, "LanguageModel: expected int64 tokens; got ",
+                   tokens.scalar_type());
+  if (!tokens.is_cpu()) return;  // looking would wait for the device, whose embedding asserts
+  const auto [lowest, highest] = tokens.aminmax();
+  TORCH_CHECK_INDEX(
+      lowest.item<int64_t>() >= 0 && highest.item<int64_t>() < static_cast<int64_t>(options.bytes.size()),
+      "LanguageModel: expected token ids in [0, ", options.bytes.size(), "); got ids from ",
+      lowest.item<int64_t>(), " to ", highest.item<int64_t>());
+}
+
+// The inputs of a layer that the next segment may still use.
+at::Tensor next_memory(const at::Tensor& memory, const at::Tensor& x, int64_t limit) {
+  const at::Tensor all = memory.defined() ? at::cat({memory, x.detach()}, 1) : x.detach();
+  const int64_t kept = std::min(limit, all.size(1));
+  return all.narrow(1, all.size(1) - kept, kept);
+}
+
+}  // namespace
+
+DecoderLayerImpl::DecoderLayerImpl(const LanguageModelOptions& options, int64_t layer)
+    : dropout_(options.dropout) {
+  self_attn = register_module("self_attn", options.attention(layer));
+  linear1 = register_module("linear1", torch::nn::Linear(options.dim, options.hidden));
+  linear2 = register_module("linear2", torch::nn::Linear(options.hidden, options.dim));
+  if (options.norm) {
+    norm1 = register_module("norm1", make_norm(options.dim));
+    norm2 = register_module("norm2", make_norm(options.dim));
+  }
+}
+
+AttentionOutput DecoderLayerImpl::forward(CausalInput input,
+                                          const std::function<void(const char*, const at::Tensor&)>& watch) {
+  const bool training = is_training();
+  const at::Tensor x = input.x;
+  input.x = normed(norm1, x);
+  if (input.memory.defined()) input.memory = normed(norm1, input.memory);
+  AttentionOutput result = self_attn->attend(input);
+  if (watch) watch("self_attn", result.output);
+  const at::Tensor attended = x + torch::dropout(result.output, dropout_, training);
+  const at::Tensor hidden =
+      torch::dropout(torch::gelu(linear1->forward(normed(norm2, attended))), dropout_, training);
+  result.output = attended + torch::dropout(linear2->forward(hidden), dropout_, training);
+  if (watch) watch("mlp", result.output);
+  return result;
+}
+
+LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(std::move(options_)) {
+  TORCH_CHECK_VALUE(!options.bytes.empty() && options.bytes.size() <= 256,
+                    "LanguageModel: expected 1 to 256 bytes as vocabulary; got ", options.bytes.size());
+  TORCH_CHECK_VALUE(options.context > 0 && options.layers > 0,
+                    "LanguageModel: expected a context and layers of at least 1; got ", options.context,
+                    " and ", options.layers);
+  TORCH_CHECK_VALUE(options.attention, "LanguageModel: expected a function that makes its attention");
+  const auto vocabulary = static_cast<int64_t>(options.bytes.size());
+  bytes = register_buffer("bytes", torch::tensor(std::vector<int64_t>(options.bytes.begin(), options.bytes.end()),
+                                                 at::kLong)
+                                       .to(at::kByte));
+  token_embedding = register_module("token_embedding", torch::nn::Embedding(vocabulary, options.dim));
+  torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
+  auto list = torch::nn::ModuleList();
+  for (int64_t layer = 0; layer < options.layers; ++layer) {
+    layers.emplace_back(options, layer);
+    list->push_back(layers.back());
+    const std::string reason = layers.back()->self_attn->causal_refusal();
+    TORCH_CHECK_VALUE(reason.empty(), "LanguageModel: expected attention to tokens up to the query's only; ",
+                      reason);
+  }
+  if (options.positions == Positions::kLearned && !attention().is_relative()) {
+    position_embedding =
+        register_module("position_embedding", torch::nn::Embedding(options.context, options.dim));
+    torch::nn::init::normal_(position_embedding->weight, 0, options.embedding_std);
+  }
+  register_module("layers", list);
+  if (options.norm) norm = register_module("norm", make_norm(options.dim));
+  if (!options.tied) output = register_module("output", torch::nn::Linear(options.dim, vocabulary));
+}
+
+at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens, int64_t first, int64_t extra_rows) const {
+  at::Tensor x = token_embedding.ptr()->forward(tokens);  // [B, N, dim]
+  if (!position_embedding.is_empty())
+    x = x + position_embedding->weight.slice(0, first, first + tokens.size(1));
+  x = torch::dropout(x, options.dropout, is_training());
+  if (extra_rows == 0) return x;
+  // Spans of tokens begin as zeros, as in the published model.
+  return at::cat({x, at::zeros({x.size(0), extra_rows, x.size(2)}, x.options())}, 1);
+}
+
+at::Tensor LanguageModelImpl::logits(const at::Tensor& x, int64_t tokens) {
+  const at::Tensor states = normed(norm, x.narrow(1, 0, tokens));
+  return options.tied ? torch::nn::functional::linear(states, token_embedding->weight)
+                      : output->forward(states);
+}
+
+ModelOutput LanguageModelImpl::forward(const ModelInput& input) {
+  TORCH_CHECK_VALUE(input.tokens.size() == 1 && (input.masks.empty() || !input.masks[0].defined()),
+                    "LanguageModel: expected one sequence of tokens per item, without a mask");
+  at::Tensor tokens = input.tokens[0];
+  check_tokens(options, tokens);
+  const int64_t length = tokens.size(1), memory = attention().memory();
+  TORCH_CHECK_VALUE(length <= options.context, "LanguageModel: expected at most context = ", options.context,
+                    " tokens; got ", length);
+  TORCH_CHECK_VALUE(input.memories.empty() || input.memories.size() == layers.size(),
+                    "LanguageModel: expected one memory per layer, ", layers.size(), ", or none; got ",
+                    input.memories.size());
+  const int64_t extra_rows = attention().extra_rows();
+  // A tree stands over a whole window; no token sees those after it.
+  if (extra_rows > 0 && length < options.context)
+    tokens = at::constant_pad_nd(tokens, {0, options.context - length}, 0);
+  at::Tensor x = embed(tokens, 0, extra_rows);
+  if (input.watch) input.watch("embedding", x);
+
+  ModelOutput result;
+  std::vector<at::Tensor> densities, penalties;
+  CausalInput causal;
+  causal.random = input.random;
+  causal.keep_edges = input.keep_edges;
+  for (size_t index = 0; index < layers.size(); ++index, ++causal.random.layer) {
+    std::function<void(const char*, const at::Tensor&)> watch;
+    if (input.watch) {
+      watch = [&](const char* part, const at::Tensor& value) {
+        input.watch("layers." + std::to_string(index) + "." + part, value);
+      };
+    }
+    causal.x = x;
+    causal.memory = input.memories.empty() ? at::Tensor() : input.memories[index];
+    if (memory > 0) result.memories.push_back(next_memory(causal.memory, x, memory));
+    AttentionOutput layer = layers[index]->forward(causal, watch);
+    x = layer.output;
+    densities.push_back(layer.density);
+    if (layer.penalty.defined()) penalties.push_back(layer.penalty.mean());
+    result.edge_count = result.edge_count.defined() ? result.edge_count + layer.edge_count : layer.edge_count;
+    if (layer.policy) result.policies.push_back(*std::move(layer.policy));
+    if (layer.edges) result.edges.push_back(*std::move(layer.edges));
+    const at::Tensor extra = layers[index]->self_attn->loss();
+    if (extra.defined()) result.extra_loss = result.extra_loss.defined() ? result.extra_loss + extra : extra;
+  }
+  result.logits = logits(x, length);
+  if (input.watch) input.watch("logits", result.logits);
+  result.densities = at::stack(densities);
+  if (!penalties.empty()) {
+    result.penalty = at::stack(penalties).mean();
+    result.tower_penalties = {result.penalty};
+  }
+  return result;
+}
+
+void LanguageModelImpl::after_step() {
+  for (const DecoderLayer& layer : layers) layer->self_attn->after_step();
+}
+
+bool LanguageModelImpl::forgets() const {
+  return attention().is_relative() && attention().extra_rows() == 0;
+}
+
+int64_t LanguageModelImpl::cache_limit() const {
+  return options.context + (forgets() ? attention().memory() : 0);
+}
+
+std::string LanguageModelImpl::cache_refusal() const {
+  for (const DecoderLayer& layer : layers)
+    if (std::string reason = layer->self_attn->cache_refusal(); !reason.empty()) return reason;
+  return {};
+}
+
+at::Tensor LanguageModelImpl::read(const at::Tensor& tokens, DecoderCache& cache,
+                                   const RandomStream& random) {
+  const torch::NoGradGuard no_grad;
+  check_tokens(options, tokens);
+  const int64_t count = tokens.size(1);
+  TORCH_CHECK_VALUE(forgets() || cache.length + count <= options.context,
+                    "LanguageModel::read: expected at most context = ", options.context,
+                    " tokens in all; got ", cache.length, " read before and ", count,
+                    " new ones. Begin again with the last of them in a new cache.");
+  cache.layers.resize(layers.size());
+  CausalInput causal;
+  causal.random = random;
+  causal.rows = attention().new_rows(cache.length, count);
+  at::Tensor x = embed(tokens, cache.length, static_cast<int64_t>(causal.rows.size()) - count);
+  for (size_t index = 0; index < layers.size(); ++index, ++causal.random.layer) {
+    causal.x = x;
+    causal.cache = &cache.layers[index];
+    if (forgets()) {  // no query sees more than the last one of a segment behind a full memory
+      const int64_t kept = std::max<int64_t>(cache_limit() - count, 0);
+      causal.cache->key.keep_last(kept);
+      causal.cache->value.keep_last(kept);
+    }
+    x = layers[index]->forward(causal).output;
+  }
+  cache.length += count;
+  return logits(x, count);
+}
+
+}  // namespace edgewise

@@ -1,0 +1,197 @@
+// Language models from recipe to result: they learn, resume bit for bit with their memory, and the recipes are
+// of one size.
+#include <edgewise/data/characters.h>
+#include <edgewise/io/safetensors.h>
+#include <edgewise/train/build_model.h>
+#include <edgewise/train/checkpoint.h>
+#include <edgewise/train/metrics.h>
+#include <edgewise/train/step.h>
+#include <edgewise/train/stop_signal.h>
+#include <edgewise/train/trainer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "kit/scratch_folder.h"
+
+namespace edgewise::train {
+namespace {
+
+using kit::ScratchFolder;
+
+Recipe text_recipe(std::vector<std::string> overrides = {}) {
+  return parse_recipe(R"(
+[data]
+name = "characters"
+path = "made here"
+length = 16
+[model]
+layers = 2
+dim = 16
+heads = 2
+hidden = 32
+dropout = 0.1
+[attention]
+memory = 12
+span_limit = 12
+span_ramp = 4
+tree_step = 2
+clusters = 4
+[sac]
+alpha = 3
+test_decoding = "greedy"
+[train]
+steps = 12
+batch = 4
+micro_batch = 2
+learning_rate = 5e-3
+schedule = "constant"
+eval_every = 6
+checkpoint_every = 3
+log_every = 1
+threads = 1
+)",
+                      "text", overrides);
+}
+
+// Words in a fixed order with a few exceptions: predictable, not trivially.
+std::shared_ptr<const data::Characters> some_text(int64_t context = 16, size_t length = 4000) {
+  std::vector<uint8_t> text;
+  for (size_t n = 0; text.size() < length; ++n)
+    for (const char c : std::string(n % 5 == 0 ? "graphs " : n % 3 == 0 ? "learned " : "edges and "))
+      text.push_back(static_cast<uint8_t>(c));
+  text.resize(length);
+  return std::make_shared<data::Characters>("words", std::move(text), context);
+}
+
+RunSummary run(const Recipe& recipe, const std::filesystem::path& folder, bool resume = false,
+               std::function<void(int64_t)> after_step = {}) {
+  TrainerOptions options;
+  options.run_folder = folder;
+  options.resume = resume;
+  options.after_step = std::move(after_step);
+  return Trainer(recipe, some_text(recipe.data.length), options).run();
+}
+
+std::string without_timings(const std::filesystem::path& folder) {
+  std::string all;
+  for (MetricRecord& record : read_metrics(folder / "metrics.jsonl")) {
+    std::erase_if(record, [](const auto& field) {
+      return field.first.starts_with("time_") || field.first.starts_with("memory_");
+    });
+    all += to_json_line(record) + "\n";
+  }
+  return all;
+}
+
+class EveryAttention : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryAttention,
+                         testing::Values("dense", "window", "sbm", "sac", "adaptive_span", "transformer_xl",
+                                         "tree"));
+
+TEST_P(EveryAttention, ResumesBitForBit) {
+  const ScratchFolder scratch;
+  const Recipe recipe = text_recipe({std::string("attention.kind=") + GetParam()});
+  run(recipe, scratch / "whole");
+  run(recipe, scratch / "cut", false, [](int64_t step) {
+    if (step == 5) std::raise(SIGINT);
+  });
+  run(recipe, scratch / "cut", true);
+  EXPECT_EQ(without_timings(scratch / "whole"), without_timings(scratch / "cut"));
+  for (const char* name : {"last.safetensors", "best.safetensors"}) {
+    const auto a = io::load_safetensors(scratch / "whole" / "checkpoints" / name),
+               b = io::load_safetensors(scratch / "cut" / "checkpoints" / name);
+    ASSERT_EQ(a.tensors.size(), b.tensors.size());
+    for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(at::equal(tensor, b.tensors.at(key))) << key;
+  }
+  const bool has_memory = std::string(GetParam()) == "transformer_xl" || std::string(GetParam()) == "adaptive_span";
+  const auto last = io::load_safetensors(scratch / "whole" / "checkpoints" / "last.safetensors");
+  EXPECT_EQ(last.tensors.count("memory/1"), has_memory ? 1u : 0u);
+}
+
+TEST_P(EveryAttention, TrainsInBf16) {
+  const Recipe recipe = text_recipe({std::string("attention.kind=") + GetParam(), "train.precision=bf16"});
+  const auto text = some_text();
+  const ModelPtr model = build_model(recipe, *text);
+  model->train();
+  std::vector<at::Tensor> memories;
+  const std::vector<int64_t> indices = {0, 20, 40, 60};
+  StepOptions options;
+  options.micro_batch = 2;
+  options.precision = Precision::kBf16;
+  for (uint64_t step = 0; step < 2; ++step) {
+    const StepReport report = accumulate_gradients(*model, text->batch(data::Split::kTrain, indices), options,
+                                                   {.seed = 1, .step = step}, &memories);
+    EXPECT_TRUE(std::isfinite(report.loss));
+    EXPECT_GT(report.task_loss, 1);
+  }
+}
+
+TEST(LanguageModelTraining, LearnsMoreThanLetterFrequencies) {
+  const ScratchFolder scratch;
+  const Recipe recipe = text_recipe({"train.steps=150", "train.eval_every=75", "train.batch=8", "model.dropout=0",
+                                     "attention.kind=transformer_xl"});
+  const RunSummary summary = run(recipe, scratch / "run");
+  ASSERT_TRUE(summary.test && summary.test->bits_per_character);
+  EXPECT_NEAR(*summary.test->bits_per_character, summary.test->loss / std::log(2.0), 1e-12);
+  EXPECT_LT(*summary.test->bits_per_character, 0.6 * some_text()->unigram_bits());
+  EXPECT_FALSE(summary.best_accuracy);
+  EXPECT_TRUE(summary.best_bits_per_character);
+  int found = 0;
+  for (const MetricRecord& record : read_metrics(scratch / "run" / "metrics.jsonl"))
+    found += find_metric(record, "bits_per_character") != nullptr;
+  EXPECT_EQ(found, 153);
+}
+
+TEST(LanguageModelTraining, ACheckpointNeedsNoDataToBeRead) {
+  const ScratchFolder scratch;
+  const Recipe recipe = text_recipe({"train.steps=2"});
+  run(recipe, scratch / "run");
+  const std::string best = (scratch / "run" / "checkpoints" / "best.safetensors").string();
+  LanguageModel model = load_language_model(recipe, best);
+  EXPECT_EQ(model->options.bytes, some_text()->bytes());
+  const std::vector<uint8_t> other(400, 'q');
+  EXPECT_THROW(check_vocabulary(*model, data::Characters("other", other, 16)), c10::ValueError);
+  EXPECT_NO_THROW(check_vocabulary(*model, *some_text()));
+}
+
+TEST(LanguageModelTraining, AFailedFirstStepLeavesNoFolder) {
+  const ScratchFolder scratch;
+  // More rows than pieces of text: known when the first batch is put together.
+  EXPECT_THROW(run(text_recipe({"train.batch=1000", "train.micro_batch=1000"}), scratch / "run"), c10::ValueError);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
+}
+
+TEST(LanguageModelRecipes, KindsWithoutACausalFormAreRefused) {
+  for (const char* kind : {"linear", "reformer", "performer", "linformer", "nystromformer"}) {
+    try {
+      text_recipe({std::string("attention.kind=") + kind});
+      ADD_FAILURE() << kind;
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what_without_backtrace(),
+                  testing::AllOf(testing::HasSubstr("no causal form"), testing::HasSubstr(kind)));
+    }
+  }
+  EXPECT_THROW(text_recipe({"attention.kind=sac", "sac.walk=pairs"}), c10::ValueError);
+  EXPECT_THROW(parse_recipe("[attention]\nkind = \"tree\"\n", "x"), c10::ValueError);
+}
+
+TEST(LanguageModelRecipes, AreOfOneSize) {
+  const std::vector<uint8_t> bytes = {'a', 'b'};
+  int64_t expected = 0;
+  for (const char* name : {"dense", "window", "sbm", "sac", "adaptive-span", "transformer-xl", "bpt"}) {
+    const Recipe recipe = load_recipe(std::string(EDGEWISE_SOURCE_DIR) + "/recipes/lm/" + name + ".toml");
+    int64_t count = 0;
+    LanguageModel model = build_language_model(recipe, bytes);
+    for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
+    if (expected == 0) expected = count;
+    EXPECT_NEAR(static_cast<double>(count), static_cast<double>(expected), 1e-3 * static_cast<double>(expected)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace edgewise::train
