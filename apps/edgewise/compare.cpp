@@ -21,17 +21,18 @@ struct CompareArguments {
 
 // Language models: bits per character, and what they cost.
 int compare_texts(const std::vector<Run>& runs, const CompareArguments& arguments) {
-  Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy", "density",
-               "characters/s", "peak memory"});
+  Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy",
+               "density", "characters/s", "peak memory"});
   train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "nats per character"};
   train::Panel density{.title = "Density of the edges", .x_label = "step", .y_label = "edges / causal pairs"};
   train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per character"};
   for (const Run& r : runs) {
     const double speed = r.examples_per_second * static_cast<double>(r.recipe.data.length);
-    table.add({r.name, r.recipe.attention.kind, std::to_string(r.steps), r.best_bits ? fixed(*r.best_bits, 4) : "-",
-               r.test && r.test->bits ? fixed(*r.test->bits, 4) : "-", r.test ? percent(r.test->accuracy) : "-",
-               r.test ? percent(r.test->mean_density(), 1) : "-", fixed(speed, 0),
-               bytes(r.peak_memory_mb * 1048576)});
+    table.add({r.name, r.recipe.attention.kind, std::to_string(r.steps),
+               r.best_bits ? fixed(*r.best_bits, 4) : "-",
+               r.test && r.test->bits ? fixed(*r.test->bits, 4) : "-",
+               r.test ? percent(r.test->accuracy) : "-", r.test ? percent(r.test->mean_density(), 1) : "-",
+               fixed(speed, 0), bytes(r.peak_memory_mb * 1048576)});
     loss.series.push_back(r.loss);
     density.series.push_back(r.density);
     bits.series.push_back(r.bits);
@@ -46,7 +47,8 @@ int compare_texts(const std::vector<Run>& runs, const CompareArguments& argument
 int run(const CompareArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) runs.push_back(read_run(folder, "compare"));
-  if (std::ranges::any_of(runs, [](const Run& r) { return !r.bits.x.empty(); })) return compare_texts(runs, arguments);
+  if (std::ranges::any_of(runs, [](const Run& r) { return !r.bits.x.empty(); }))
+    return compare_texts(runs, arguments);
   Table table({"run", "steps", "test accuracy", "test loss", "density"});
   for (const Run& r : runs)
     table.add({r.name, std::to_string(r.steps), r.test ? percent(r.test->accuracy) : "-",

@@ -92,7 +92,8 @@ int run(const CostArguments& arguments) {
     if (!counted) {
       ++left_out;
       if (arguments.json)
-        std::cout << train::to_json_line({{"recipe", file}, {"attention", described(recipe)}, {"error", why_not}})
+        std::cout << train::to_json_line(
+                         {{"recipe", file}, {"attention", described(recipe)}, {"error", why_not}})
                   << "\n";
       else
         std::cerr << name << ": " << why_not << "\n";

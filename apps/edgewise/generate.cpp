@@ -37,7 +37,8 @@ std::vector<int64_t> encode(const std::string& text, const std::vector<uint8_t>&
   std::vector<int64_t> tokens;
   for (const char c : text) {
     const auto found = std::ranges::find(bytes, static_cast<uint8_t>(c));
-    TORCH_CHECK_VALUE(found != bytes.end(), "generate: expected a prompt of characters that the model has seen; ",
+    TORCH_CHECK_VALUE(found != bytes.end(),
+                      "generate: expected a prompt of characters that the model has seen; ",
                       shown(static_cast<uint8_t>(c)), " is none of the ", bytes.size(),
                       ". Leave it out, or train on a text that has it.");
     tokens.push_back(found - bytes.begin());
@@ -88,7 +89,8 @@ void add_generate(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Let a trained language model go on with a text");
   command->add_option("run", arguments->run, "run folder of a recipe in recipes/lm")->required();
-  command->add_option("--prompt", arguments->prompt, "the text to go on with; default: the beginning of a line");
+  command->add_option("--prompt", arguments->prompt,
+                      "the text to go on with; default: the beginning of a line");
   command->add_option("--length", arguments->length, "characters to make")
       ->capture_default_str()
       ->check(whole_number(0));

@@ -86,8 +86,8 @@ void count_edges(const EdgeSet& edges, size_t layer, std::span<PictureFigures> p
   }
 }
 
-std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset,
-                                 const train::Recipe& recipe, int64_t count) {
+std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset, const train::Recipe& recipe,
+                                 int64_t count) {
   constexpr int64_t kBatch = 8;
   torch::NoGradGuard no_grad;
   model.eval();

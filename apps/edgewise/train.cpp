@@ -39,7 +39,8 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
   std::cerr << "run        " << folder.string() << "\n"
             << "data       " << dataset.name();
   if (dataset.is_text())
-    std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of " << dataset.max_length();
+    std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of "
+              << dataset.max_length();
   std::cerr << ", " << dataset.size(data::Split::kTrain) << " train, "
             << dataset.size(data::Split::kValidation) << " validation, " << dataset.size(data::Split::kTest)
             << " test\n"
@@ -138,7 +139,8 @@ int run(const TrainArguments& arguments) {
   }
   const std::optional<double>& bits = summary.test->bits_per_character;
   std::cout << options.run_folder.string() << ": test "
-            << (bits ? fixed(*bits, 4) + " bits per character" : "accuracy " + percent(summary.test->accuracy))
+            << (bits ? fixed(*bits, 4) + " bits per character"
+                     : "accuracy " + percent(summary.test->accuracy))
             << ", loss " << fixed(summary.test->loss, 4) << ", density "
             << percent(summary.test->density.mean().item<double>()) << " (best validation "
             << (bits ? fixed(summary.best_bits_per_character.value_or(0), 4)

@@ -19,8 +19,13 @@ at::Tensor key_rows(const EdgeSet& edges) {
          edges.col_indices();
 }
 
+// At least fp32: the gradients of a row's copies are added up.
+at::Tensor wide(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+}
+
 at::Tensor rows_of(const at::Tensor& heads, const at::Tensor& index) {  // [B, H, N, W] -> [E, W]
-  return heads.reshape({-1, heads.size(3)}).index_select(0, index);
+  return wide(heads).reshape({-1, heads.size(3)}).index_select(0, index);
 }
 
 void check_per_edge(const char* function, const char* name, const at::Tensor& values, const EdgeSet& edges) {
@@ -52,7 +57,7 @@ at::Tensor edge_type_scores(const at::Tensor& query, const at::Tensor& table, co
   if (table.size(0) > 1)
     place =
         place + rows.div(std::max<int64_t>(shape.queries, 1), "floor").remainder(shape.heads) * table.size(1);
-  return (rows_of(query, rows) * table.flatten(0, 1).index_select(0, place)).sum(1);
+  return (rows_of(query, rows) * wide(table).flatten(0, 1).index_select(0, place)).sum(1);
 }
 
 at::Tensor scored_edge_attention(const at::Tensor& scores, const at::Tensor& value, const EdgeSet& edges,
@@ -78,8 +83,10 @@ at::Tensor scored_edge_attention(const at::Tensor& scores, const at::Tensor& val
   const at::Tensor total = at::zeros({shape.rows()}, shares.options()).index_add(0, rows, shares);
   const at::Tensor safe = at::where(total > 0, total, at::ones_like(total));
   const at::Tensor weights = shares / safe.index_select(0, rows);
-  return at::zeros({shape.rows(), value.size(3)}, value.options())
-      .index_add(0, rows, (weights.unsqueeze(1) * rows_of(value, key_rows(edges))).to(value.scalar_type()))
+  const at::Tensor parts = weights.unsqueeze(1) * rows_of(value, key_rows(edges));  // [E, Dv]
+  return at::zeros({shape.rows(), value.size(3)}, parts.options())
+      .index_add(0, rows, parts)
+      .to(value.scalar_type())
       .view({shape.batch, shape.heads, shape.queries, value.size(3)});
 }
 

@@ -45,13 +45,10 @@ CausalAttentionFactory causal_attention_factory(const Recipe& recipe) {
                                                 .clip = attention.tree_clip}};
     return [options](int64_t) -> CausalAttentionPtr { return TreeAttention(options).ptr(); };
   }
-  Recipe exact = recipe;
-  // Every pair by its own random number: a row has the same edges alone as among the others.
-  if (!exact.attention.sampler) exact.attention.sampler = "direct";
   MultiheadEdgeAttentionOptions options(dim, heads);
   options.dropout_p = recipe.model.attention_dropout;
   options.is_causal = true;
-  return [options, edges = edge_source_factory(exact)](int64_t layer) -> CausalAttentionPtr {
+  return [options, edges = edge_source_factory(recipe)](int64_t layer) -> CausalAttentionPtr {
     MultiheadEdgeAttentionOptions own = options;
     if (edges) own.source = edges(layer);
     return MultiheadEdgeAttention(own).ptr();

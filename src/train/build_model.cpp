@@ -45,6 +45,8 @@ SbmEdgesOptions sbm_options(const Recipe& recipe) {
   override_with(options.density_penalty, attention.density_penalty, parse_density_penalty);
   override_with(options.self_loops, attention.self_loops);
   override_with(options.count_padding, attention.count_padding);
+  // In a text every pair by its own random number: a row has the same edges alone as among the others.
+  if (recipe.data.name == "characters") options.sampler = Sampler::kDirect;
   override_with(options.sampler, attention.sampler, parse_sampler);
   return options;
 }

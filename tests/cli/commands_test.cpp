@@ -163,6 +163,12 @@ TEST(Cost, PrintsFlopsAndMemoryBesideDense) {
   EXPECT_EQ(std::count(json.out.begin(), json.out.end(), '\n'), 2);
   EXPECT_THAT(json.out, HasSubstr("\"attention_flops_of_dense\": 1"));
   EXPECT_EQ(json.out.find("memory_bytes"), std::string::npos);
+  // A recipe without formulas does not keep the others from their rows.
+  const std::string sac = scratch.write("sac.toml", "[attention]\nkind = \"sac\"\n");
+  const Call mixed = call(scratch, {"cost", sac, recipe, "--no-memory", "--density", "0.5"});
+  EXPECT_EQ(mixed.status, 0) << mixed.err;
+  EXPECT_THAT(mixed.out, testing::AllOf(HasSubstr("not counted"), HasSubstr("tiny")));
+  EXPECT_THAT(mixed.err, HasSubstr("predictor of SAC"));
   EXPECT_EQ(call(scratch, {"cost", recipe, "--density", "2"}).status, 2);
   EXPECT_THAT(call(scratch, {"cost", recipe, "--run", scratch.file("")}).err,
               HasSubstr("is not a run folder"));

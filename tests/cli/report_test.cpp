@@ -65,6 +65,9 @@ TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
   EXPECT_EQ(other.status, 1);
   EXPECT_THAT(other.err, HasSubstr("expected runs of the Long Range Arena"));
   EXPECT_THAT(call(scratch, {"reproduce", "lra", scratch.path()}).err, HasSubstr("is not a run folder"));
+  const Call some = call(scratch, {"reproduce", "lra", scratch.path(), scratch.file("d")});
+  EXPECT_EQ(some.status, 0) << some.err;
+  EXPECT_THAT(some.err, HasSubstr("is not a run folder (it has no metrics.jsonl); left out"));
 }
 
 TEST(Report, HasCurvesDensitiesSettingsAndPictures) {

@@ -54,8 +54,8 @@ TEST(Train, ATextBecomesALanguageModel) {
   for (int n = 0; n < 300; ++n) text += n % 3 ? "edges and " : "graphs.\n";
   scratch.write("words.txt", text);
   const std::string run = scratch.file("run");
-  const std::string recipe = scratch.write("lm.toml", "[data]\nname = \"characters\"\nlength = 16\npath = \"" +
-                                                          scratch.file("words.txt") + R"("
+  const std::string recipe = scratch.write(
+      "lm.toml", "[data]\nname = \"characters\"\nlength = 16\npath = \"" + scratch.file("words.txt") + R"("
 [model]
 layers = 1
 dim = 16
@@ -79,7 +79,8 @@ threads = 1
 
   // The text is not needed any more; the same seed gives the same, with a cache or without.
   std::filesystem::remove(scratch / "words.txt");
-  const std::vector<std::string> asked = {"generate", run, "--prompt", "edges", "--length", "40", "--seed", "3"};
+  const std::vector<std::string> asked = {"generate", run,  "--prompt", "edges",
+                                          "--length", "40", "--seed",   "3"};
   const Call first = call(scratch, asked), again = call(scratch, asked);
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(first.out.size(), 5 + 40 + 1u);

@@ -46,8 +46,8 @@ TEST(Characters, AreSplitAndCutIntoPieces) {
   EXPECT_TRUE(text.is_text());
   EXPECT_LE(text.vocabulary(), 11);
   EXPECT_TRUE(std::is_sorted(text.bytes().begin(), text.bytes().end()));
-  for (const auto& [split, begin] : {std::pair(Split::kTrain, 0), std::pair(Split::kValidation, 900),
-                                     std::pair(Split::kTest, 950)}) {
+  for (const auto& [split, begin] :
+       {std::pair(Split::kTrain, 0), std::pair(Split::kValidation, 900), std::pair(Split::kTest, 950)}) {
     std::vector<int64_t> indices(static_cast<size_t>(text.size(split)));
     std::iota(indices.begin(), indices.end(), 0);
     const Batch batch = text.batch(split, indices);

@@ -82,7 +82,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 
 class EveryKind : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind, testing::ValuesIn(kKinds),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(EveryKind, ACacheGivesTheLogitsOfTheFullPass) {
   LanguageModel model = make_model(GetParam().settings);

@@ -1,5 +1,5 @@
-// Language models from recipe to result: they learn, resume bit for bit with their memory, and the recipes are
-// of one size.
+// Language models from recipe to result: they learn, resume bit for bit with their memory, and the recipes
+// are of one size.
 #include <edgewise/data/characters.h>
 #include <edgewise/io/safetensors.h>
 #include <edgewise/train/build_model.h>
@@ -108,7 +108,8 @@ TEST_P(EveryAttention, ResumesBitForBit) {
     ASSERT_EQ(a.tensors.size(), b.tensors.size());
     for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(at::equal(tensor, b.tensors.at(key))) << key;
   }
-  const bool has_memory = std::string(GetParam()) == "transformer_xl" || std::string(GetParam()) == "adaptive_span";
+  const bool has_memory =
+      std::string(GetParam()) == "transformer_xl" || std::string(GetParam()) == "adaptive_span";
   const auto last = io::load_safetensors(scratch / "whole" / "checkpoints" / "last.safetensors");
   EXPECT_EQ(last.tensors.count("memory/1"), has_memory ? 1u : 0u);
 }
@@ -133,8 +134,8 @@ TEST_P(EveryAttention, TrainsInBf16) {
 
 TEST(LanguageModelTraining, LearnsMoreThanLetterFrequencies) {
   const ScratchFolder scratch;
-  const Recipe recipe = text_recipe({"train.steps=150", "train.eval_every=75", "train.batch=8", "model.dropout=0",
-                                     "attention.kind=transformer_xl"});
+  const Recipe recipe = text_recipe({"train.steps=150", "train.eval_every=75", "train.batch=8",
+                                     "model.dropout=0", "attention.kind=transformer_xl"});
   const RunSummary summary = run(recipe, scratch / "run");
   ASSERT_TRUE(summary.test && summary.test->bits_per_character);
   EXPECT_NEAR(*summary.test->bits_per_character, summary.test->loss / std::log(2.0), 1e-12);
@@ -162,7 +163,8 @@ TEST(LanguageModelTraining, ACheckpointNeedsNoDataToBeRead) {
 TEST(LanguageModelTraining, AFailedFirstStepLeavesNoFolder) {
   const ScratchFolder scratch;
   // More rows than pieces of text: known when the first batch is put together.
-  EXPECT_THROW(run(text_recipe({"train.batch=1000", "train.micro_batch=1000"}), scratch / "run"), c10::ValueError);
+  EXPECT_THROW(run(text_recipe({"train.batch=1000", "train.micro_batch=1000"}), scratch / "run"),
+               c10::ValueError);
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
@@ -189,7 +191,9 @@ TEST(LanguageModelRecipes, AreOfOneSize) {
     LanguageModel model = build_language_model(recipe, bytes);
     for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
     if (expected == 0) expected = count;
-    EXPECT_NEAR(static_cast<double>(count), static_cast<double>(expected), 1e-3 * static_cast<double>(expected)) << name;
+    EXPECT_NEAR(static_cast<double>(count), static_cast<double>(expected),
+                1e-3 * static_cast<double>(expected))
+        << name;
   }
 }
 

@@ -23,6 +23,14 @@ class WindowEdges : public EdgeSource {
 
  private:
   int64_t width_;
+  // The answer to the last request without a mask: steps of one size ask for the same again, and what has been
+  // made of the edges (tiles, columns) is there already.
+  struct Answer {
+    EdgeSet edges;
+    bool is_causal;
+    int64_t query_offset;
+  };
+  std::optional<Answer> last_;
 };
 
 // `alpha` keys per query, drawn uniformly among the allowed ones, anew at every step and for every head.
