@@ -193,7 +193,10 @@ TEST_P(AdaptiveSpan, EqualsTheDenseForm) {
   const at::Tensor gates = ((4 + z - far) / 4).clamp(0, 1);
   const at::Tensor plain = module->out_proj->forward(
       at::matmul(dense_rows(scores, within.expand({2, 3, 14, keys}), gates), v).transpose(1, 2).flatten(2));
-  expect_same(module, x, module->forward(x, memory), plain);
+  for (const SpanForm form : {SpanForm::kEdges, SpanForm::kAllPairs}) {
+    module->options.form = form;
+    expect_same(module, x, module->forward(x, memory), plain);
+  }
 }
 
 TEST(AdaptiveSpanEdges, AShortHeadIsCheapBesideALongOne) {

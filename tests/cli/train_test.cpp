@@ -121,7 +121,7 @@ TEST(Train, StopsAndGoesOnFromItsFolderAlone) {
   // Before the first validation there is no best checkpoint.
   const Call evaluated = call(scratch, {"eval", run});
   EXPECT_EQ(evaluated.status, 0) << evaluated.err;
-  EXPECT_THAT(evaluated.err, HasSubstr("evaluating the last"));
+  EXPECT_THAT(evaluated.err, HasSubstr("using the last"));
   EXPECT_THAT(evaluated.out, HasSubstr("last.safetensors"));
   const Call best = call(scratch, {"eval", run, "--checkpoint", "best"});
   EXPECT_EQ(best.status, 1);

@@ -157,6 +157,23 @@ TEST_P(Samplers, RefusesBadMemberships) {
   EXPECT_THAT(message(good, kit::rand({1, 1, 5, 3}, 2), o), HasSubstr("as many queries as keys"));
 }
 
+// A sequence that grows: one row at a time gives the edges of all at once, whatever keys come later.
+TEST(QueryOffset, RowsOneByOneEqualTheWhole) {
+  const at::Tensor query = kit::rand({2, 2, 40, 6}, 1) * 0.7, key = kit::rand({2, 2, 40, 6}, 2) / 6;
+  SampleOptions options;
+  options.sampler = Sampler::kDirect;
+  options.is_causal = true;
+  options.random = {99, 3, 1, 0};
+  const at::Tensor whole = sample_sbm_edges(query, key, options).to_mask();
+  for (const int64_t row : {0, 1, 17, 39}) {
+    options.query_offset = row;
+    const EdgeSet one = sample_sbm_edges(query.narrow(2, row, 1), key.narrow(2, 0, row + 1), options);
+    EXPECT_TRUE(at::equal(one.to_mask(), whole.narrow(2, row, 1).narrow(3, 0, row + 1))) << row;
+  }
+  options.sampler = Sampler::kFastRg;
+  EXPECT_THROW(sample_sbm_edges(query, key, options), c10::ValueError);
+}
+
 TEST(Probes, AreUniformOverAbsentPairs) {
   const at::Tensor mask = kit::random_mask({1, 1, 12, 20}, 0.4, 5).expand({400, 1, 12, 20}).contiguous();
   SampleOptions o;
