@@ -60,7 +60,8 @@ Run read_run(const std::string& folder, const std::string& command) {
   if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
     run.name = path.parent_path().filename().string() + " " + run.name;
   run.recipe = train::load_recipe((path / "config.toml").string());
-  run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name = run.bits.name = run.name;
+  run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name =
+      run.bits.name = run.name;
   std::vector<double> speeds;
   for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
@@ -85,9 +86,10 @@ Run read_run(const std::string& folder, const std::string& command) {
         run.best_step = static_cast<int64_t>(step);
       }
     } else if (what == "test") {
-      run.test =
-          TestFigures{number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}};
-      if (train::find_metric(record, "bits_per_character")) run.test->bits = number_of(record, "bits_per_character");
+      run.test = TestFigures{
+          number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}};
+      if (train::find_metric(record, "bits_per_character"))
+        run.test->bits = number_of(record, "bits_per_character");
     }
   }
   for (size_t i = 0; i < run.head_densities.size(); ++i) {

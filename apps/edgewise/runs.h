@@ -24,7 +24,7 @@ struct Run {
   std::filesystem::path folder;
   train::Recipe recipe;
   train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
-  train::Series bits;               // per character in validation, of texts
+  train::Series bits;                     // per character in validation, of texts
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
   std::vector<train::Series> head_densities;  // in training, one per layer and head
   std::vector<std::string> head_names;        // "layer 0, head 1"

@@ -34,7 +34,10 @@ AdaptiveSpanAttentionImpl::AdaptiveSpanAttentionImpl(AdaptiveSpanOptions options
 at::Tensor AdaptiveSpanAttentionImpl::edges_per_query(int64_t queries, int64_t keys) const {
   const auto limit = static_cast<double>(options.span.limit), ramp = static_cast<double>(options.span.ramp);
   const at::Tensor most =  // as SpanEdges counts: [H, 1]
-      (spans->span.detach().to(at::kDouble) * limit + ramp).ceil().to(at::kLong).clamp_max(options.span.limit);
+      (spans->span.detach().to(at::kDouble) * limit + ramp)
+          .ceil()
+          .to(at::kLong)
+          .clamp_max(options.span.limit);
   const at::Tensor before = at::arange(queries, most.options()) + (keys - queries) +
                             (options.span.include_self ? 1 : 0);  // keys that there are: [L]
   return most.unsqueeze(1).minimum(before.unsqueeze(0));
@@ -48,8 +51,8 @@ bool AdaptiveSpanAttentionImpl::uses_all_pairs(const at::Tensor& query, int64_t 
   return edges > kWide * static_cast<double>(keys);
 }
 
-// The same by matrix products over all pairs, each with its gate; causal, query [B, H, L, D] at the end of key
-// [B, H, S, D].
+// The same by matrix products over all pairs, each with its gate; causal, query [B, H, L, D] at the end of
+// key [B, H, S, D].
 at::Tensor AdaptiveSpanAttentionImpl::attend_all(const at::Tensor& query, const at::Tensor& key,
                                                  const at::Tensor& value) const {
   const int64_t keys = key.size(2), limit = options.span.limit, own = options.span.include_self ? 0 : 1;

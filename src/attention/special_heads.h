@@ -24,9 +24,9 @@ inline double head_scale(const at::Tensor& query) {
   return 1 / std::sqrt(static_cast<double>(query.size(3)));
 }
 
-// Scores by distance become scores by key: column d of by_distance [B, H, L, S] is the score at distance S - 1 - d;
-// query i stands at key S - L + i. Keys after the query get what is left over. Copies only, so its gradient
-// adds nothing up.
+// Scores by distance become scores by key: column d of by_distance [B, H, L, S] is the score at distance S -
+// 1 - d; query i stands at key S - L + i. Keys after the query get what is left over. Copies only, so its
+// gradient adds nothing up.
 inline at::Tensor by_key(const at::Tensor& by_distance) {
   const int64_t batch = by_distance.size(0), heads = by_distance.size(1), queries = by_distance.size(2),
                 keys = by_distance.size(3);

@@ -43,12 +43,13 @@ TransformerXlAttentionImpl::TransformerXlAttentionImpl(TransformerXlOptions opti
 at::Tensor TransformerXlAttentionImpl::distance_keys(int64_t count, const at::Tensor& like) {
   at::Tensor table = sinusoid(count, options.embed_dim, like.options().requires_grad(false));
   if (options.clamp_length > 0)
-    table = table.index_select(0, at::arange(count, table.options().dtype(at::kLong)).clamp_max(options.clamp_length));
+    table = table.index_select(
+        0, at::arange(count, table.options().dtype(at::kLong)).clamp_max(options.clamp_length));
   return split_heads(r_proj->forward(table).unsqueeze(0), options.num_heads).squeeze(0);
 }
 
-// Every key up to the query (with same_length: the last `memory` of them), by matrix products. query [B, H, L,
-// D] stands at the end of key [B, H, S, D]; positions [H, S, D].
+// Every key up to the query (with same_length: the last `memory` of them), by matrix products. query [B, H,
+// L, D] stands at the end of key [B, H, S, D]; positions [H, S, D].
 at::Tensor TransformerXlAttentionImpl::attend_all(const at::Tensor& query, const at::Tensor& key,
                                                   const at::Tensor& value,
                                                   const at::Tensor& positions) const {

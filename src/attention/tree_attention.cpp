@@ -31,10 +31,9 @@ at::Tensor TreeAttentionImpl::start(const at::Tensor& tokens) const {
 
 at::Tensor TreeAttentionImpl::attend_edges(const at::Tensor& query, const at::Tensor& key,
                                            const at::Tensor& value, const Edges& own) {
-  const at::Tensor scores =
-      (functional::edge_scores(query, key, own.edges) +
-       functional::edge_type_scores(query, types.unsqueeze(0), own.edges, own.types)) *
-      head_scale(query);
+  const at::Tensor scores = (functional::edge_scores(query, key, own.edges) +
+                             functional::edge_type_scores(query, types.unsqueeze(0), own.edges, own.types)) *
+                            head_scale(query);
   return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, own.edges)));
 }
 
@@ -62,7 +61,8 @@ at::Tensor TreeAttentionImpl::forward(const at::Tensor& nodes, const std::option
 }
 
 std::string TreeAttentionImpl::causal_refusal() const {
-  return options.tree.is_causal ? std::string() : "its tree is not causal; set the option is_causal of the tree";
+  return options.tree.is_causal ? std::string()
+                                : "its tree is not causal; set the option is_causal of the tree";
 }
 
 std::vector<int64_t> TreeAttentionImpl::new_rows(int64_t first, int64_t count) const {

@@ -48,8 +48,9 @@ void BatchOrder::shuffle(int64_t pass) {
 }
 
 StreamRows::StreamRows(int64_t size, int64_t rows) : size_(size), rows_(rows) {
-  TORCH_CHECK_VALUE(rows >= 1 && size >= rows, "StreamRows: expected at least as many pieces of text as rows, ", rows,
-                    "; got ", size, ". Use a longer text, a smaller batch or a shorter context.");
+  TORCH_CHECK_VALUE(rows >= 1 && size >= rows,
+                    "StreamRows: expected at least as many pieces of text as rows, ", rows, "; got ", size,
+                    ". Use a longer text, a smaller batch or a shorter context.");
 }
 
 std::vector<int64_t> StreamRows::indices(int64_t batch) const {

@@ -67,8 +67,8 @@ Batch Characters::batch(Split split, std::span<const int64_t> indices) const {
   batch.tokens = {at::empty({items, context_}, at::kLong)};
   batch.labels = at::empty({items, context_}, at::kLong);
   for (int64_t item = 0; item < items; ++item) {
-    const uint8_t* const from = tokens_.data() + begin_[static_cast<size_t>(split)] +
-                                indices[static_cast<size_t>(item)] * context_;
+    const uint8_t* const from =
+        tokens_.data() + begin_[static_cast<size_t>(split)] + indices[static_cast<size_t>(item)] * context_;
     std::copy_n(from, context_, batch.tokens[0].mutable_data_ptr<int64_t>() + item * context_);
     std::copy_n(from + 1, context_, batch.labels.mutable_data_ptr<int64_t>() + item * context_);
   }

@@ -117,7 +117,8 @@ EdgeChoice BucketEdgesImpl::choose(const EdgeRequest& request) {
 }
 
 std::string BucketEdgesImpl::causal_refusal() const {
-  return "chunks are cut from the whole sequence in the order of its buckets, so that which keys a query meets depends "
+  return "chunks are cut from the whole sequence in the order of its buckets, so that which keys a query "
+         "meets depends "
          "on tokens after it";
 }
 

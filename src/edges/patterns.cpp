@@ -56,8 +56,9 @@ EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
   const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
   // The alpha largest of one number per pair; pairs that are not allowed come last and are dropped.
   const at::Tensor allowed = sac::allowed_pairs(SacEdgesOptions(shape.heads, 1), request, shape.heads);
-  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device(), request.first_row())
-                                 .masked_fill(allowed.logical_not(), -1);
+  const at::Tensor numbers =
+      ops::reference::pair_numbers(keys, shape, request.query.device(), request.first_row())
+          .masked_fill(allowed.logical_not(), -1);
   const at::Tensor chosen = std::get<1>(numbers.topk(std::min(alpha_, shape.keys), -1));
   return plain_choice(EdgeSet::from_mask(at::zeros_like(allowed).scatter(-1, chosen, true) & allowed));
 }

@@ -19,8 +19,9 @@ at::Tensor RowBuffer::append(const at::Tensor& given) {
     // Into new memory even where the old would do: moving rows within a tensor may not overlap.
     constexpr int64_t kSmallest = 64;
     const at::Tensor old = rows();
-    data_ = at::empty({given.size(0), given.size(1), std::max(kSmallest, 2 * (size() + count)), given.size(3)},
-                      given.options().requires_grad(false));
+    data_ =
+        at::empty({given.size(0), given.size(1), std::max(kSmallest, 2 * (size() + count)), given.size(3)},
+                  given.options().requires_grad(false));
     if (old.defined()) data_.narrow(2, 0, size()).copy_(old);
     end_ = size();
     begin_ = 0;

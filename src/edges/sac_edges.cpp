@@ -180,10 +180,10 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   TORCH_CHECK_VALUE(
       tokens.dim() == 3 && tokens.size(1) == shape.queries && tokens.size(2) == options.embed_dim,
       "SacEdges: expected tokens [B, ", shape.queries, ", ", options.embed_dim, "]; got ", tokens.sizes());
-  TORCH_CHECK_VALUE(
-      key_tokens.dim() == 3 && (known || key_tokens.size(1) == shape.keys) && key_tokens.size(2) == options.embed_dim,
-      "SacEdges: expected key_tokens [B, ", shape.keys, ", ", options.embed_dim, "]; got ",
-      key_tokens.sizes(), ". Give key_tokens where there are more keys than queries.");
+  TORCH_CHECK_VALUE(key_tokens.dim() == 3 && (known || key_tokens.size(1) == shape.keys) &&
+                        key_tokens.size(2) == options.embed_dim,
+                    "SacEdges: expected key_tokens [B, ", shape.keys, ", ", options.embed_dim, "]; got ",
+                    key_tokens.sizes(), ". Give key_tokens where there are more keys than queries.");
   const at::ScalarType dtype = node_weight.scalar_type();
   if (options.detach_inputs) {
     tokens = tokens.detach();
@@ -231,10 +231,10 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
     const int64_t walkers = rooted ? inputs.allowed.size(2) : 1, predictions = rooted ? longest : 2 * longest;
     const at::Tensor keys =
         ops::stream_keys(request.random, kernels::Purpose::kEdges, {batch, groups, walkers, 0});
-    choose = sac::sampling_chooser(
-        ops::reference::walk_uniforms(keys, walkers, predictions, kernels::kWalkLane, inputs.allowed.device(),
-                                      rooted ? request.first_row() : 0)
-            .view({batch, groups, walkers, predictions}));
+    choose = sac::sampling_chooser(ops::reference::walk_uniforms(keys, walkers, predictions,
+                                                                 kernels::kWalkLane, inputs.allowed.device(),
+                                                                 rooted ? request.first_row() : 0)
+                                       .view({batch, groups, walkers, predictions}));
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
   return sac::rooted_walk(*this, inputs, choose,
@@ -333,13 +333,15 @@ at::Tensor SacEdgesImpl::baseline_of(const sac::WalkInputs& inputs, const EdgeRe
 
 std::string SacEdgesImpl::causal_refusal() const {
   if (options.walk == SacWalk::kRooted) return {};
-  return "the walk pairs goes from token to token in any order, so that the edges of a query depend on tokens after it; "
+  return "the walk pairs goes from token to token in any order, so that the edges of a query depend on "
+         "tokens after it; "
          "use sac.walk = rooted, where every query walks on its own";
 }
 
 std::string SacEdgesImpl::growth_refusal() const {
   if (options.budget == 0) return {};
-  return "sac.budget is shared out over the whole sequence, however long it becomes; use sac.alpha, a number per token";
+  return "sac.budget is shared out over the whole sequence, however long it becomes; use sac.alpha, a number "
+         "per token";
 }
 
 const EdgeChoice& SacEdgesImpl::last_choice() const {

@@ -73,9 +73,9 @@ LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(st
                     " and ", options.layers);
   TORCH_CHECK_VALUE(options.attention, "LanguageModel: expected a function that makes its attention");
   const auto vocabulary = static_cast<int64_t>(options.bytes.size());
-  bytes = register_buffer("bytes", torch::tensor(std::vector<int64_t>(options.bytes.begin(), options.bytes.end()),
-                                                 at::kLong)
-                                       .to(at::kByte));
+  bytes = register_buffer(
+      "bytes", torch::tensor(std::vector<int64_t>(options.bytes.begin(), options.bytes.end()), at::kLong)
+                   .to(at::kByte));
   token_embedding = register_module("token_embedding", torch::nn::Embedding(vocabulary, options.dim));
   torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
   auto list = torch::nn::ModuleList();

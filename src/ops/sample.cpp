@@ -281,8 +281,9 @@ at::Tensor allowed_pairs(const EdgeShape& shape, const SampleOptions& options, a
     allowed = allowed.logical_and(options.query_mask->to(device).view({shape.batch, 1, shape.queries, 1}));
   if (options.is_causal) {
     const auto int64_options = at::TensorOptions().dtype(at::kLong).device(device);
-    allowed = allowed.logical_and((at::arange(shape.queries, int64_options) + options.query_offset).view({1, 1, -1, 1}) >=
-                                  at::arange(shape.keys, int64_options).view({1, 1, 1, -1}));
+    allowed = allowed.logical_and(
+        (at::arange(shape.queries, int64_options) + options.query_offset).view({1, 1, -1, 1}) >=
+        at::arange(shape.keys, int64_options).view({1, 1, 1, -1}));
   }
   return allowed;
 }
@@ -345,7 +346,8 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
                     "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());
   for (const double rate : rates)
     TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected rates in [0, 1]; got ", rate);
-  if (options.query_offset == 0 && ops::cuda_probe_refusal(edges).empty()) return ops::cuda_sample_probes(edges, rates, options);
+  if (options.query_offset == 0 && ops::cuda_probe_refusal(edges).empty())
+    return ops::cuda_sample_probes(edges, rates, options);
   if (!edges.device().is_cpu()) {
     const at::Tensor words = ops::reference::pair_words(
         ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());

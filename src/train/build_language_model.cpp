@@ -37,12 +37,11 @@ CausalAttentionFactory causal_attention_factory(const Recipe& recipe) {
     };
   }
   if (attention.kind == "tree") {
-    const TreeAttentionOptions options{.embed_dim = dim,
-                                       .num_heads = heads,
-                                       .tree = {.tokens = context,
-                                                .step = attention.tree_step,
-                                                .is_causal = true,
-                                                .clip = attention.tree_clip}};
+    const TreeAttentionOptions options{
+        .embed_dim = dim,
+        .num_heads = heads,
+        .tree = {
+            .tokens = context, .step = attention.tree_step, .is_causal = true, .clip = attention.tree_clip}};
     return [options](int64_t) -> CausalAttentionPtr { return TreeAttention(options).ptr(); };
   }
   MultiheadEdgeAttentionOptions options(dim, heads);
@@ -81,10 +80,10 @@ LanguageModel build_language_model(const Recipe& recipe, std::vector<uint8_t> by
 LanguageModel load_language_model(const Recipe& recipe, const std::string& checkpoint) {
   const io::TensorFile file = io::load_safetensors(checkpoint);
   const auto found = file.tensors.find("bytes");
-  TORCH_CHECK_VALUE(found != file.tensors.end() && found->second.scalar_type() == at::kByte &&
-                        found->second.dim() == 1,
-                    "generate: expected the checkpoint of a language model; ", checkpoint,
-                    " has no vocabulary (tensor 'bytes'). Train one with recipes/lm/*.toml.");
+  TORCH_CHECK_VALUE(
+      found != file.tensors.end() && found->second.scalar_type() == at::kByte && found->second.dim() == 1,
+      "generate: expected the checkpoint of a language model; ", checkpoint,
+      " has no vocabulary (tensor 'bytes'). Train one with recipes/lm/*.toml.");
   const uint8_t* const bytes = found->second.const_data_ptr<uint8_t>();
   LanguageModel model = build_language_model(recipe, {bytes, bytes + found->second.numel()});
   load_checkpoint(checkpoint, *model);

@@ -99,7 +99,8 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
       file.tensors[std::string(kOptimizerPrefix) + name] = tensor.cpu().contiguous();
     }
     for (size_t layer = 0; layer < info.memories.size(); ++layer)
-      file.tensors[std::string(kMemoryPrefix) + std::to_string(layer)] = info.memories[layer].cpu().contiguous();
+      file.tensors[std::string(kMemoryPrefix) + std::to_string(layer)] =
+          info.memories[layer].cpu().contiguous();
   }
   file.metadata = {{"format", kFormat},
                    {"format_version", kVersion},
@@ -128,8 +129,9 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
   }
   for (size_t layer = 0; layer < memories.size(); ++layer) {
     const auto found = memories.find(std::to_string(layer));
-    TORCH_CHECK_VALUE(found != memories.end(), "load_checkpoint: expected memory/0 to memory/", memories.size() - 1,
-                      " in ", path, "; memory/", layer, " is missing. The checkpoint is incomplete.");
+    TORCH_CHECK_VALUE(found != memories.end(), "load_checkpoint: expected memory/0 to memory/",
+                      memories.size() - 1, " in ", path, "; memory/", layer,
+                      " is missing. The checkpoint is incomplete.");
     info.memories.push_back(found->second);
   }
   auto targets = model_tensors(model);

@@ -135,8 +135,9 @@ Recipe dense_recipe(const Recipe& recipe) {
 }
 
 RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
-  TORCH_CHECK_VALUE(recipe.data.name != "characters",
-                    "cost: expected a classifier; got a language model, whose causal attention has no formula here yet");
+  TORCH_CHECK_VALUE(
+      recipe.data.name != "characters",
+      "cost: expected a classifier; got a language model, whose causal attention has no formula here yet");
   TORCH_CHECK_VALUE(recipe.attention.kind != "sac" && recipe.attention.kind != "window+sac",
                     "cost: expected an attention whose operations are counted; got '", recipe.attention.kind,
                     "': the predictor of SAC has no formula here yet");

@@ -18,9 +18,7 @@ namespace {
 
 class EvaluationMode {
  public:
-  explicit EvaluationMode(Model& model) : model_(model), was_training_(model.is_training()) {
-    model_.eval();
-  }
+  explicit EvaluationMode(Model& model) : model_(model), was_training_(model.is_training()) { model_.eval(); }
   ~EvaluationMode() { model_.train(was_training_); }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;

@@ -157,12 +157,15 @@ void check_attention(const Recipe& recipe, const std::string& name) {
   else if (kind == "linear" || kind == "performer")
     reason = "it is built here as one sum over all keys of the sequence";
   TORCH_CHECK_VALUE(
-      reason.empty(), name, ": a language model predicts the next character and may not see it, but attention.kind = ",
-      kind, " has no causal form here: ", reason,
-      ". Use dense, full, window, random, sbm, window+sbm, sac, window+sac, transformer_xl, adaptive_span or tree.");
-  TORCH_CHECK_VALUE(recipe.sac.walk.value_or("rooted") == "rooted" || kind.find("sac") == std::string::npos, name,
-                    ": a language model needs sac.walk = rooted: a walk of pairs goes from token to token in any "
-                    "order, so that the edges of a query would depend on characters after it");
+      reason.empty(), name,
+      ": a language model predicts the next character and may not see it, but attention.kind = ", kind,
+      " has no causal form here: ", reason,
+      ". Use dense, full, window, random, sbm, window+sbm, sac, window+sac, transformer_xl, adaptive_span or "
+      "tree.");
+  TORCH_CHECK_VALUE(
+      recipe.sac.walk.value_or("rooted") == "rooted" || kind.find("sac") == std::string::npos, name,
+      ": a language model needs sac.walk = rooted: a walk of pairs goes from token to token in any "
+      "order, so that the edges of a query would depend on characters after it");
 }
 
 // Fills in what follows from other fields and checks fields against each other.
@@ -191,8 +194,9 @@ void resolve(Recipe& recipe, const std::string& name) {
                     " and ", train.steps, "; for a short run lower it too: --set train.warmup_steps=0");
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
-  TORCH_CHECK_VALUE(task != "characters" || !recipe.data.path.empty(), name,
-                    ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
+  TORCH_CHECK_VALUE(
+      task != "characters" || !recipe.data.path.empty(), name,
+      ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
   check_attention(recipe, name);
   TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
                     task,
@@ -203,9 +207,10 @@ void resolve(Recipe& recipe, const std::string& name) {
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
   TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
                     ": expected data.validation = test with text only; found it with ", task);
-  TORCH_CHECK_VALUE(!(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length, name,
-                    ": expected model.max_length to be at least data.length; found ", model.max_length,
-                    " and ", recipe.data.length, "; model.max_length = 0 takes the dataset's");
+  TORCH_CHECK_VALUE(
+      !(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length,
+      name, ": expected model.max_length to be at least data.length; found ", model.max_length, " and ",
+      recipe.data.length, "; model.max_length = 0 takes the dataset's");
 }
 
 }  // namespace

@@ -135,8 +135,8 @@ void discard_run_folder(const RunFolder& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder.root)) {
     const std::string name = entry.path().filename().string();
     const bool is_events = name.find("tfevents") != std::string::npos;
-    const bool is_ours = name == "config.toml" || name == "env.json" || name == "metrics.jsonl" || is_events ||
-                         name == "checkpoints" || name == kLockName;
+    const bool is_ours = name == "config.toml" || name == "env.json" || name == "metrics.jsonl" ||
+                         is_events || name == "checkpoints" || name == kLockName;
     if (!is_ours || (name == "checkpoints" && !std::filesystem::is_empty(entry.path()))) return;
     made.push_back(entry.path());
   }

@@ -28,8 +28,8 @@ struct RunFolder {
 // Throws when another run holds the lock.
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
 
-// Takes away what open_run_folder and the writers of metrics made, if there is nothing else, and the folder with
-// it.
+// Takes away what open_run_folder and the writers of metrics made, if there is nothing else, and the folder
+// with it.
 void discard_run_folder(const RunFolder& folder);
 
 // Writes config.toml and env.json.

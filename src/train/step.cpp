@@ -89,7 +89,8 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
       ModelInput input = make_input(part, random, first);
       input.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
       if (memories)
-        for (const at::Tensor& memory : *memories) input.memories.push_back(memory.narrow(0, first, host.size()));
+        for (const at::Tensor& memory : *memories)
+          input.memories.push_back(memory.narrow(0, first, host.size()));
       const ModelOutput output = [&] {
         RECORD_USER_SCOPE("forward");
         return forward(model, input, options);

@@ -86,7 +86,8 @@ struct Trainer::State {
   State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
 
   RunSummary run();
-  // What a run that failed before its first step has left is no run: nothing to resume, in the way of the next.
+  // What a run that failed before its first step has left is no run: nothing to resume, in the way of the
+  // next.
   void discard_unused();
 
   Recipe recipe;
@@ -237,9 +238,8 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   info.evaluation_pending = false;
   if (recipe.train.snapshot_edges) snapshot_edges();
   progress.message("step " + std::to_string(info.step) + ": validation " +
-                   (found.bits_per_character
-                        ? "bits per character " + short_number(*found.bits_per_character)
-                        : "accuracy " + short_number(found.accuracy)) +
+                   (found.bits_per_character ? "bits per character " + short_number(*found.bits_per_character)
+                                             : "accuracy " + short_number(found.accuracy)) +
                    ", loss " + short_number(found.loss) + ", density " +
                    short_number(found.density.mean().item<double>()));
 }
@@ -341,11 +341,13 @@ RunSummary Trainer::State::run() {
       saved = false;
       if (info.step == 1 || is_due(recipe.train.log_every))
         log_step(report, batch.size(), seconds_since(step_start));
-      progress.update(info.step, {{"loss", short_number(report.loss)},
-                                  dataset->is_text()
-                                      ? std::pair<std::string, std::string>{"bits/char", short_number(report.task_loss / std::numbers::ln2)}
-                                      : std::pair<std::string, std::string>{"accuracy", short_number(report.accuracy)},
-                                  {"density", short_number(report.density.mean().item<double>())}});
+      progress.update(info.step,
+                      {{"loss", short_number(report.loss)},
+                       dataset->is_text()
+                           ? std::pair<std::string, std::string>{"bits/char", short_number(report.task_loss /
+                                                                                           std::numbers::ln2)}
+                           : std::pair<std::string, std::string>{"accuracy", short_number(report.accuracy)},
+                       {"density", short_number(report.density.mean().item<double>())}});
       const bool evaluated = is_due(recipe.train.eval_every);
       if (evaluated) evaluate_validation(progress);
       if (evaluated || is_due(recipe.train.checkpoint_every)) save_last();

@@ -29,9 +29,9 @@ struct AttentionOutput {
 
 // What one layer keeps of the tokens before, so that a new token costs one row.
 struct LayerCache {
-  RowBuffer key, value;   // [B, H, S, D]
-  RowBuffer features;     // what the edge source keeps about keys
-  at::Tensor positions;   // a method's own table, e.g. projected distances
+  RowBuffer key, value;  // [B, H, S, D]
+  RowBuffer features;    // what the edge source keeps about keys
+  at::Tensor positions;  // a method's own table, e.g. projected distances
 };
 
 struct CausalInput {

@@ -50,7 +50,8 @@ class TransformerXlAttentionImpl : public CausalAttention {
   at::Tensor content_bias, position_bias;  // [H, D]
 
  private:
-  at::Tensor distance_keys(int64_t count, const at::Tensor& like);  // W_r r of distances 0 .. count - 1: [H, count, D]
+  at::Tensor distance_keys(int64_t count,
+                           const at::Tensor& like);  // W_r r of distances 0 .. count - 1: [H, count, D]
   at::Tensor attend_all(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const at::Tensor& positions) const;
 };
@@ -63,8 +64,8 @@ at::Tensor sinusoid(int64_t count, int64_t dim, at::TensorOptions options);
 //
 // The published code adds 1e-8 to the normaliser; here a row whose gates are all 0 gives 0 instead.
 
-// kAuto: all pairs by matrix products on a GPU, and on the CPU where spans leave at most nine pairs of ten out;
-// else edge by edge.
+// kAuto: all pairs by matrix products on a GPU, and on the CPU where spans leave at most nine pairs of ten
+// out; else edge by edge.
 enum class SpanForm { kAuto, kEdges, kAllPairs };
 
 struct AdaptiveSpanOptions {
@@ -120,8 +121,8 @@ class TreeAttentionImpl : public CausalAttention {
   // nodes [B, nodes, E], the tokens first; token_mask [B, tokens].
   at::Tensor forward(const at::Tensor& nodes, const std::optional<at::Tensor>& token_mask = std::nullopt,
                      const RandomStream& random = {});
-  // input.x holds nodes. With a cache: the new tokens and the spans that they complete (new_rows); a span that
-  // is not complete is nobody's key yet.
+  // input.x holds nodes. With a cache: the new tokens and the spans that they complete (new_rows); a span
+  // that is not complete is nobody's key yet.
   AttentionOutput attend(const CausalInput& input) override;
   bool is_relative() const override { return true; }
   int64_t extra_rows() const override { return tree->graph().nodes - options.tree.tokens; }

@@ -28,8 +28,8 @@ class BatchOrder {
   std::vector<int64_t> permutation_;
 };
 
-// A text of `size` pieces in `rows` parts as long as one another, or one piece longer (the first ones): piece t of
-// every part makes batch t, so that row r of a batch goes on where row r of the batch before ended.
+// A text of `size` pieces in `rows` parts as long as one another, or one piece longer (the first ones): piece
+// t of every part makes batch t, so that row r of a batch goes on where row r of the batch before ended.
 class StreamRows {
  public:
   StreamRows(int64_t size, int64_t rows);  // no more rows than pieces

@@ -27,16 +27,16 @@ class Characters : public Dataset {
   bool is_text() const override { return true; }
   Batch batch(Split split, std::span<const int64_t> indices) const override;  // without masks
 
-  const std::vector<uint8_t>& bytes() const { return bytes_; }    // token id -> byte
-  int64_t characters(Split split) const;                          // bytes of the split
+  const std::vector<uint8_t>& bytes() const { return bytes_; }  // token id -> byte
+  int64_t characters(Split split) const;                        // bytes of the split
   double unigram_bits() const;  // bits per character of the test split under the frequencies of train
 
  private:
   std::string name_;
   int64_t context_;
-  std::vector<uint8_t> tokens_;            // of the whole text
+  std::vector<uint8_t> tokens_;  // of the whole text
   std::vector<uint8_t> bytes_;
-  std::array<int64_t, 4> begin_ = {};      // where each split begins; the last is the end
+  std::array<int64_t, 4> begin_ = {};  // where each split begins; the last is the end
 };
 
 }  // namespace edgewise::data

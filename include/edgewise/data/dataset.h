@@ -37,7 +37,8 @@ class Dataset {
   virtual int64_t max_length() const = 0;  // longest padded length
   virtual bool labels_tokens() const = 0;  // labels are [B, N] instead of [B]
   // Examples follow one another as pieces of one text, labels are the next tokens: a model may carry a memory
-  // from one to the next, so that batches are rows of StreamRows (batches.h), and losses are bits per character.
+  // from one to the next, so that batches are rows of StreamRows (batches.h), and losses are bits per
+  // character.
   virtual bool is_text() const { return false; }
   // Tokens of an example before padding (of the longer of two towers): examples of similar length share a
   // micro-batch.

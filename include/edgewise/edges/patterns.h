@@ -23,8 +23,8 @@ class WindowEdges : public EdgeSource {
 
  private:
   int64_t width_;
-  // The answer to the last request without a mask: steps of one size ask for the same again, and what has been
-  // made of the edges (tiles, columns) is there already.
+  // The answer to the last request without a mask: steps of one size ask for the same again, and what has
+  // been made of the edges (tiles, columns) is there already.
   struct Answer {
     EdgeSet edges;
     bool is_causal;

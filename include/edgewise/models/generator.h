@@ -1,8 +1,9 @@
 // Generator: one token after another from a language model.
 //
-// With a key-value cache a new token costs one row per layer. A window of `context` tokens that is full begins
-// again with its last half, unless the model forgets by itself (LanguageModel::forgets). Where the edges of a
-// row depend on the whole sequence (LanguageModel::cache_refusal), every token costs a pass over the window.
+// With a key-value cache a new token costs one row per layer. A window of `context` tokens that is full
+// begins again with its last half, unless the model forgets by itself (LanguageModel::forgets). Where the
+// edges of a row depend on the whole sequence (LanguageModel::cache_refusal), every token costs a pass over
+// the window.
 #pragma once
 
 #include <edgewise/models/language_model.h>

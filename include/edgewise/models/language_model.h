@@ -1,6 +1,7 @@
 // LanguageModel: a decoder that predicts the next token, over any causal attention.
 //
-//   x = dropout(token + position);  x += dropout(attention(norm1(x)));  x += mlp(norm2(x));  logits = W norm(x)
+//   x = dropout(token + position);  x += dropout(attention(norm1(x)));  x += mlp(norm2(x));  logits = W
+//   norm(x)
 //
 // Pre-norm, as the encoder. Attention that knows positions by itself (Transformer-XL, Adaptive Span,
 // BP-Transformer) gets no position embedding; attention with a memory carries the inputs of every layer from

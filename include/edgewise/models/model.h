@@ -27,9 +27,9 @@ struct ModelOutput {
   at::Tensor penalty;                       // scalar, mean of tower_penalties; undefined when nothing learns
   std::vector<at::Tensor> tower_penalties;  // one scalar per tower, or empty
   at::Tensor edge_count;
-  std::vector<EdgeSet> edges;        // per tower and layer, when asked for
-  std::vector<EdgePolicy> policies;  // per tower and layer whose source learns by reward, in training
-  at::Tensor extra_loss = {};        // scalar to add to the loss of the whole batch; undefined = nothing
+  std::vector<EdgeSet> edges;             // per tower and layer, when asked for
+  std::vector<EdgePolicy> policies;       // per tower and layer whose source learns by reward, in training
+  at::Tensor extra_loss = {};             // scalar to add to the loss of the whole batch; undefined = nothing
   std::vector<at::Tensor> memories = {};  // per layer [B, M, dim], detached; empty without a memory
 };
 

@@ -11,8 +11,8 @@
 
 namespace edgewise::train {
 
-// A text gives a LanguageModel, token labels a TokenClassifier, two towers a TwoTowerClassifier, else a SequenceClassifier. Parameters
-// are drawn from recipe.train.seed; torch's generator is seeded anew.
+// A text gives a LanguageModel, token labels a TokenClassifier, two towers a TwoTowerClassifier, else a
+// SequenceClassifier. Parameters are drawn from recipe.train.seed; torch's generator is seeded anew.
 ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
 
 // For data.name = characters; `bytes` are its vocabulary.

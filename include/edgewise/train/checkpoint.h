@@ -1,7 +1,7 @@
 // Checkpoints: one safetensors file with the model, optionally the optimiser, and where the run stands.
 //
-// Model tensors carry their module names, optimiser tensors the prefix "optimizer/", memories "memory/". The file is written
-// beside its place and renamed, so a kill leaves either the old checkpoint or the new one.
+// Model tensors carry their module names, optimiser tensors the prefix "optimizer/", memories "memory/". The
+// file is written beside its place and renamed, so a kill leaves either the old checkpoint or the new one.
 #pragma once
 
 #include <edgewise/train/optimizer.h>

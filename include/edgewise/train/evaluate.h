@@ -25,8 +25,8 @@ struct EvaluationOptions {
 };
 
 struct Evaluation {
-  double loss = 0;      // mean cross-entropy over targets
-  double accuracy = 0;  // of targets
+  double loss = 0;                           // mean cross-entropy over targets
+  double accuracy = 0;                       // of targets
   std::optional<double> bits_per_character;  // of texts: loss / ln 2
   // [layers, H] double on the CPU: edges over valid pairs of all examples together, whatever the batch size.
   // Two towers: their average, batches weighted by the pairs of both.
@@ -44,8 +44,8 @@ struct Evaluation {
 // The random numbers of evaluation: a range of steps that no training run reaches.
 RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
 
-// A text is read in batch_size parallel parts, each from its beginning (data::StreamRows): a model with a memory
-// carries it along, so that its figures depend a little on batch_size.
+// A text is read in batch_size parallel parts, each from its beginning (data::StreamRows): a model with a
+// memory carries it along, so that its figures depend a little on batch_size.
 //
 // Leaves the model in the mode (training or not) it was in.
 Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split split,

@@ -35,9 +35,9 @@ struct TrainerOptions {
 
 struct RunSummary {
   std::filesystem::path run_folder;
-  int64_t steps = 0;                    // finished
-  bool interrupted = false;             // by SIGINT or SIGTERM; resume to continue
-  std::optional<double> best_accuracy;  // on validation; absent for texts
+  int64_t steps = 0;                              // finished
+  bool interrupted = false;                       // by SIGINT or SIGTERM; resume to continue
+  std::optional<double> best_accuracy;            // on validation; absent for texts
   std::optional<double> best_bits_per_character;  // on validation, for texts
   int64_t best_step = 0;
   std::optional<Evaluation> test;  // of the best checkpoint; absent when interrupted
