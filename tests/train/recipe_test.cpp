@@ -165,7 +165,8 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_EQ(
       complaint("[attention]\nkind = \"sparse\""),
       "r.toml:2: expected attention.kind to be one of dense, full, window, random, sbm, window+sbm, sac, "
-      "window+sac, linear, reformer, performer, linformer, nystromformer; found 'sparse'");
+      "window+sac, linear, reformer, performer, linformer, nystromformer, "
+      "transformer_xl, adaptive_span, tree; found 'sparse'");
 }
 
 TEST(Recipe, FieldsMustFitTogether) {
