@@ -120,6 +120,7 @@ TEST(Recipe, ToTomlLoadsBackToTheSame) {
   recipe.model.dim = recipe.model.heads * recipe.model.head_dim;  // fields must still fit together
   recipe.data.name = "image";                                     // mask_zero is for pictures,
   recipe.data.validation = "own";                                 // the other way to validate for texts
+  recipe.attention.kind = "nystromformer";                        // and trees for language models
   recipe.train.micro_batch = recipe.train.batch = 96;
   recipe.model.max_length = 4096;
   EXPECT_EQ(parse(to_toml(recipe)), recipe);
