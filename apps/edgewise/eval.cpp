@@ -24,7 +24,7 @@ struct EvalArguments {
   int64_t draws = 0;
   std::optional<int64_t> seed;
   std::vector<std::string> overrides;
-  bool json = false;
+  bool record = false, json = false;
 };
 
 int run(const EvalArguments& arguments) {
@@ -49,6 +49,21 @@ int run(const EvalArguments& arguments) {
   options.device = at::Device(recipe.train.device);
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
+  if (arguments.record) {
+    TORCH_CHECK_VALUE(split == data::Split::kTest, "eval: expected --split test with --record; got ",
+                      arguments.split, ". A run's own record has validation figures already.");
+    const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
+    train::MetricRecord record = {
+        {"kind", "test"},
+        {"step", info.step},
+        {"split", arguments.split},
+        {"loss", result.loss},
+        {"accuracy", result.accuracy},
+        {"density",
+         std::vector<double>(flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel())}};
+    if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
+    train::MetricsWriter(folder).write(record);
+  }
   if (arguments.json) {
     train::MetricRecord record = {
         {"run", folder.string()},      {"split", arguments.split},
@@ -102,6 +117,8 @@ void add_eval(CLI::App& app, Action& action) {
       ->check(whole_number(0));
   command->add_option("--set", arguments->overrides, "override a key of the run's recipe")
       ->allow_extra_args(false);
+  command->add_flag("--record", arguments->record,
+                    "add the test figures to the run's metrics, for a run that was stopped before its own");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

@@ -68,6 +68,11 @@ size_t task_index(const Run& run) {
                     " is of ", run.recipe.data.name);
 }
 
+// Steps are known to the last one that was logged.
+bool stopped_early(const Run& run) {
+  return run.steps + std::max<int64_t>(run.recipe.train.log_every, 1) <= run.recipe.train.steps;
+}
+
 std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::map<std::string, Group> groups;  // by everything but the seed
   for (const Run& run : runs) {
@@ -86,7 +91,7 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
       group.self_loops = train::sbm_options(run.recipe).self_loops;
       group.penalty = run.recipe.train.density_weight;
     }
-    group.steps = run.recipe.train.steps;
+    group.steps = stopped_early(run) ? run.steps : run.recipe.train.steps;
     group.batch = run.recipe.train.batch;
     group.chosen_on_test = run.recipe.data.validation == "test";
     group.accuracy.push_back(100 * run.test->accuracy);
@@ -116,13 +121,13 @@ std::string show_both(const Group* group) {
   return group ? show_accuracy(group) + " @ " + fixed(spread_of(group->density).mean, 2) : "-";
 }
 
-// Of the groups that fit, the one that was trained longest; among those the best on validation.
+// Of the groups that fit, the best on validation; of equals the one that was trained longest.
 template <typename Fits>
 const Group* pick(const std::vector<Group>& groups, Fits fits) {
   const Group* best = nullptr;
   for (const Group& group : groups) {
     if (!fits(group)) continue;
-    const auto rank = [](const Group& g) { return std::pair(g.examples(), spread_of(g.validation).mean); };
+    const auto rank = [](const Group& g) { return std::pair(spread_of(g.validation).mean, g.examples()); };
     if (!best || rank(group) > rank(*best)) best = &group;
   }
   return best;
@@ -247,7 +252,8 @@ void print_runs(const std::vector<Run>& runs) {
          std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
          run.best_validation < 0 ? "-" : percent(run.best_validation),
          run.test ? percent(run.test->accuracy) : "-", run.test ? percent(run.test->mean_density()) : "-",
-         !run.test                              ? "not finished (step " + std::to_string(run.steps) + ")"
+         stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
+         : !run.test                            ? "not tested"
          : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
                                                 : ""});
   }

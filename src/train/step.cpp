@@ -15,10 +15,16 @@
 namespace edgewise::train {
 namespace {
 
-ModelInput make_input(const data::Batch& batch, const RandomStream& random, int64_t first) {
+// `host` is the same batch on the CPU. A mask without padding is left out: whoever needs none is spared it,
+// and torch's fastest attention takes none.
+ModelInput make_input(const data::Batch& batch, const data::Batch& host, const RandomStream& random,
+                      int64_t first) {
   ModelInput input;
   input.tokens = batch.tokens;
-  input.masks = batch.masks;
+  for (size_t tower = 0; tower < batch.masks.size(); ++tower) {
+    const bool padded = host.masks[tower].defined() && !host.masks[tower].all().item<bool>();
+    input.masks.push_back(padded ? batch.masks[tower] : at::Tensor());
+  }
   input.random = random;
   input.random.first_item += first;
   return input;
@@ -61,6 +67,24 @@ ModelOutput forward(Model& model, const ModelInput& input, const StepOptions& op
   }
 }
 
+// What the passes of a step report. The numbers stay where they were computed until the step is over: reading
+// one in between would make the host wait for the device, and the device then for the host.
+class PassNumbers {
+ public:
+  // Scalars of one pass, the first of them on the device of the model.
+  void add(const std::vector<at::Tensor>& scalars) {
+    std::vector<at::Tensor> wide;
+    for (const at::Tensor& scalar : scalars)
+      wide.push_back(scalar.detach().to(scalars[0].device(), at::kDouble, /*non_blocking=*/true));
+    passes_.push_back(at::stack(wide));
+  }
+  // [passes, scalars] on the CPU.
+  at::Tensor read() const { return at::stack(passes_).cpu(); }
+
+ private:
+  std::vector<at::Tensor> passes_;
+};
+
 }  // namespace
 
 StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
@@ -81,12 +105,16 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
 
   StepReport report;
   PolicyStep policy(batch.size() * options.edge_samples);
-  int64_t correct = 0, first = 0;
+  PassNumbers numbers;
+  std::vector<ModelInput> inputs;
+  int64_t first = 0;
   std::vector<std::vector<at::Tensor>> next_memories;  // per micro-batch, per layer
   for (const data::Batch& host : parts) {
     const data::Batch part = to_device(host, options.device);
+    const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
+    const double towers = static_cast<double>(part_pairs.size());
     for (int64_t draw = 0; draw < options.edge_samples; ++draw) {
-      ModelInput input = make_input(part, random, first);
+      ModelInput input = make_input(part, host, random, first);
       input.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
       if (memories)
         for (const at::Tensor& memory : *memories)
@@ -95,28 +123,22 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
         RECORD_USER_SCOPE("forward");
         return forward(model, input, options);
       }();
+      inputs.push_back(input);
       const TaskLoss task = task_loss(output.logits, part);
 
       at::Tensor loss = task.sum / (targets * draws);
-      const double task_value = loss.item<double>();
-      double penalty_value = 0;
-      const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
-      const double towers = static_cast<double>(part_pairs.size());
-      for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower) {
-        const at::Tensor penalty =
-            output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / (towers * draws));
-        penalty_value += penalty.item<double>();
-        if (options.density_weight != 0) loss = loss + options.density_weight * penalty;
-      }
-      double extra_value = 0;
+      const at::Tensor task_part = loss, none = at::zeros({}, loss.options().requires_grad(false));
+      at::Tensor penalty = none, extra = none;
+      for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower)
+        penalty = penalty +
+                  output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / (towers * draws));
+      if (options.density_weight != 0 && !output.tower_penalties.empty())
+        loss = loss + options.density_weight * penalty;
       if (output.extra_loss.defined()) {
-        const at::Tensor extra = output.extra_loss * (static_cast<double>(host.size()) /
-                                                      (static_cast<double>(batch.size()) * draws));
-        extra_value = extra.item<double>();
+        extra = output.extra_loss *
+                (static_cast<double>(host.size()) / (static_cast<double>(batch.size()) * draws));
         loss = loss + extra;
       }
-      const double value = task_value + options.density_weight * penalty_value + extra_value;
-      if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
       if (!output.policies.empty()) loss = loss + policy.loss(output, part);
       {
         RECORD_USER_SCOPE("backward");
@@ -127,16 +149,26 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
       double share = 0;
       for (size_t tower = 0; tower < pairs.size(); ++tower)
         share += ratio(part_pairs[tower], pairs[tower]) / (towers * draws);
-      const at::Tensor density = output.densities.cpu() * share;
+      const at::Tensor density = output.densities.detach() * share;
       report.density = report.density.defined() ? report.density + density : density;
-      report.task_loss += task_value;
-      report.penalty += penalty_value;
-      report.extra_loss += extra_value;
-      report.edges += output.edge_count.item<int64_t>();
-      correct += task.correct.item<int64_t>();
+      numbers.add({task_part, penalty, extra, task.correct, output.edge_count});
       if (draw == 0 && !output.memories.empty()) next_memories.push_back(output.memories);
     }
     first += host.size();
+  }
+  report.density = report.density.cpu();
+  const at::Tensor read = numbers.read();
+  double correct = 0;
+  for (size_t pass = 0; pass < inputs.size(); ++pass) {
+    const double* const row = read.const_data_ptr<double>() + static_cast<int64_t>(pass) * read.size(1);
+    const double value = row[0] + options.density_weight * row[1] + row[2];
+    if (!std::isfinite(value))
+      throw_non_finite("loss", inputs[pass], find_non_finite(model, {&inputs[pass], 1}));
+    report.task_loss += row[0];
+    report.penalty += row[1];
+    report.extra_loss += row[2];
+    correct += row[3];
+    report.edges += static_cast<int64_t>(row[4]);
   }
   if (memories) {
     memories->clear();
@@ -147,7 +179,7 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
     }
   }
   report.loss = report.task_loss + options.density_weight * report.penalty + report.extra_loss;
-  report.accuracy = static_cast<double>(correct) / (targets * draws);
+  report.accuracy = correct / (targets * draws);
   report.policy = policy.finish();
   return report;
 }
@@ -159,7 +191,7 @@ void check_gradient_norm(Model& model, double norm, const data::Batch& batch, co
   std::vector<ModelInput> passes;
   int64_t first = 0;
   for (const data::Batch& host : micro_batches(batch, options.micro_batch)) {
-    passes.push_back(make_input(to_device(host, options.device), random, first));
+    passes.push_back(make_input(to_device(host, options.device), host, random, first));
     first += host.size();
   }
   throw_non_finite("gradient", passes.front(), find_non_finite(model, passes));

@@ -117,7 +117,7 @@ template <int N, typename T>
   const int rest = static_cast<int>(rows.count - first);
   int32_t indices[V::kWidth];
   for (int i = 0; i < rest; ++i) indices[i] = rows.indices[first + i];
-  for (int i = rest; i % 4 != 0; ++i) indices[i] = indices[rest - 1];  // whole fours
+  for (int i = rest; i % 4 != 0 && i < V::kWidth; ++i) indices[i] = indices[rest - 1];  // whole fours
   const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[i])); };
   (V::broadcast(factor) * transpose_reduce<Acc>(products, rest)).store(out + first);
 }
