@@ -61,6 +61,7 @@ void add_bench(CLI::App& app, Action& action) {
   bench->require_subcommand(1);
   add_bench_attention(*bench, action);
   add_bench_cuda(*bench, action);
+  add_bench_sac(*bench, action);
   add_bench_sample(*bench, action);
   add_bench_step(*bench, action);
   add_bench_train(*bench, action);

@@ -30,6 +30,7 @@ Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::T
 
 void add_bench_attention(CLI::App& bench, Action& action);
 void add_bench_cuda(CLI::App& bench, Action& action);
+void add_bench_sac(CLI::App& bench, Action& action);
 void add_bench_sample(CLI::App& bench, Action& action);
 void add_bench_step(CLI::App& bench, Action& action);
 void add_bench_train(CLI::App& bench, Action& action);

@@ -7,6 +7,9 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <optional>
+
+#include "edges/sac_blocks.h"
 #include "edges/sac_walk.h"
 
 namespace edgewise::sac {
@@ -70,7 +73,12 @@ WalkResult rooted_beam(const SacEdgesImpl& predictor, const WalkInputs& inputs) 
   const at::Tensor choosing = settle_certain(predictor.options, inputs, result);
   result.steps = longest_walk(inputs.limits, choosing);
   Beams beams(batch, groups, queries, predictor.options.beam, inputs.query_nodes);
-  const at::Tensor prepared = prepare_nodes(predictor, inputs.key_nodes);
+  std::optional<BlockPredictor> blocks;
+  at::Tensor prepared;
+  if (predictor.options.destinations == SacDestinations::kAll)
+    prepared = prepare_nodes(predictor, inputs.key_nodes);
+  else if (result.steps > 0)
+    blocks.emplace(predictor, inputs, beams.width);
   const at::Tensor own = at::arange(queries, inputs.limits.options());
   const at::Tensor sources =
       beams.repeated(own.view({1, 1, -1}).expand({batch, groups, -1}));  // [B, G, R * K]
@@ -81,16 +89,32 @@ WalkResult rooted_beam(const SacEdgesImpl& predictor, const WalkInputs& inputs) 
   for (int64_t step = 0; step < result.steps; ++step) {
     const at::Tensor is_live = choosing & (inputs.limits.unsqueeze(1) > step);
     state = lstm_step(predictor, input, state);
-    const at::Tensor scores = node_scores(predictor, state.hidden, prepared) +
-                              distance_scores(predictor, inputs, state.hidden, sources);
-    const auto [parent, choice] =
-        beams.extend(log_probabilities(scores, left, beams.repeated(is_live)), is_live);
-    state = {beams.reordered(state.hidden, parent), beams.reordered(state.cell, parent)};
-    history = beams.reordered(history, parent);
-    const at::Tensor chosen = beams.flat(choice);
+    const at::Tensor live = beams.repeated(is_live);
+    at::Tensor chosen;  // [B, G, R * K]
+    // The beams of one decision; a walker's states, history and candidates follow those that survive.
+    const auto advance = [&](const at::Tensor& log_p) {
+      const auto [parent, choice] = beams.extend(log_p, is_live);
+      state = {beams.reordered(state.hidden, parent), beams.reordered(state.cell, parent)};
+      history = beams.reordered(history, parent);
+      if (!predictor.options.duplicates) left = beams.reordered(left, parent);
+      chosen = beams.flat(choice);
+      return parent;
+    };
+    if (blocks) {
+      BlockPrediction prediction = blocks->predict(state.hidden, left, live, sources);
+      const at::Tensor parent = advance(prediction.block_log_p), block = chosen;
+      prediction.key_log_p = beams.reordered(prediction.key_log_p, parent);
+      history.select(3, step).copy_(block * blocks->block());
+      advance(prediction.within(block));
+      // A beam without a candidate left may point beyond the last key; it loses against all others.
+      chosen = (history.select(3, step) + chosen).clamp_max(inputs.key_nodes.size(2) - 1);
+    } else {
+      advance(log_probabilities(node_scores(predictor, state.hidden, prepared) +
+                                    distance_scores(predictor, inputs, state.hidden, sources),
+                                left, live));
+    }
     history.select(3, step).copy_(chosen);
-    if (!predictor.options.duplicates)
-      left = beams.reordered(left, parent).scatter(-1, chosen.unsqueeze(-1), false);
+    if (!predictor.options.duplicates) left = left.scatter(-1, chosen.unsqueeze(-1), false);
     input = pick_rows(inputs.key_nodes, chosen);
     taken.push_back(is_live);
   }

@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/unique_consecutive.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -34,6 +35,9 @@ void check_options(const SacEdgesOptions& o) {
   TORCH_CHECK_VALUE(o.alpha >= 1 && o.budget >= 0,
                     "SacEdges: expected alpha of at least 1 and a budget of at least 0; got ", o.alpha,
                     " and ", o.budget);
+  TORCH_CHECK_VALUE(o.block_size >= 1, "SacEdges: expected a block_size of at least 1; got ", o.block_size);
+  TORCH_CHECK_VALUE(o.destinations == SacDestinations::kAll || o.walk == SacWalk::kRooted,
+                    "SacEdges: expected walk rooted with destinations blocks; got ", to_string(o.walk));
   TORCH_CHECK_VALUE(o.beam >= 1, "SacEdges: expected a beam of at least 1; got ", o.beam);
   TORCH_CHECK_VALUE(o.distance_buckets >= 2 && o.max_distance >= 1,
                     "SacEdges: expected at least 2 distance buckets and a max_distance of at least 1; got ",
@@ -140,6 +144,8 @@ SacEdgesImpl::SacEdgesImpl(SacEdgesOptions given) : options(std::move(given)) {
   };
   if (options.distance != DistanceEncoding::kNone)
     distance_table = table("distance_table", options.distance_buckets / 2 * 2);
+  if (options.distance != DistanceEncoding::kNone && options.destinations == SacDestinations::kBlocks)
+    block_distance_table = table("block_distance_table", options.distance_buckets / 2 * 2);
   if (options.relations > 0) relation_table = table("relation_table", options.relations + 1);
   if (options.baseline == RewardBaseline::kLearned) {
     value1 = register_module("value1", torch::nn::Linear(options.embed_dim, width));
@@ -158,7 +164,7 @@ void SacEdgesImpl::reset_parameters() {
   for (at::Tensor* parameter :
        {&lstm_weight_ih, &lstm_weight_hh, &lstm_bias, &start, &mlp_state, &mlp_node, &mlp_bias, &mlp_out})
     if (parameter->defined()) parameter->uniform_(-bound, bound);
-  for (at::Tensor* encoding : {&distance_table, &relation_table})
+  for (at::Tensor* encoding : {&distance_table, &block_distance_table, &relation_table})
     if (encoding->defined()) encoding->zero_();
 }
 
@@ -202,6 +208,9 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   if (with_pairs) inputs.allowed = sac::allowed_pairs(options, request, node_weight.size(0));
   if (with_pairs && options.distance != DistanceEncoding::kNone)
     inputs.buckets = sac::distance_buckets(request, distance_table.size(1), options.max_distance);
+  if (with_pairs && block_distance_table.defined())
+    inputs.block_buckets = sac::block_distance_buckets(request, block_distance_table.size(1),
+                                                       options.max_distance, options.block_size);
   if (options.relations > 0) {
     TORCH_CHECK_VALUE(request.relations,
                       "SacEdges: expected relations in the request, as the option relations = ",
@@ -231,10 +240,16 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
     const int64_t walkers = rooted ? inputs.allowed.size(2) : 1, predictions = rooted ? longest : 2 * longest;
     const at::Tensor keys =
         ops::stream_keys(request.random, kernels::Purpose::kEdges, {batch, groups, walkers, 0});
-    choose = sac::sampling_chooser(ops::reference::walk_uniforms(keys, walkers, predictions,
-                                                                 kernels::kWalkLane, inputs.allowed.device(),
-                                                                 rooted ? request.first_row() : 0)
-                                       .view({batch, groups, walkers, predictions}));
+    const auto uniforms = [&](uint32_t lane) {
+      return ops::reference::walk_uniforms(keys, walkers, predictions, lane, inputs.allowed.device(),
+                                           rooted ? request.first_row() : 0)
+          .view({batch, groups, walkers, predictions});
+    };
+    const at::Tensor own = uniforms(kernels::kWalkLane);
+    choose = sac::sampling_chooser(
+        options.destinations == SacDestinations::kBlocks
+            ? at::stack({uniforms(kernels::kWalkBlockLane), own}, -1).flatten(3)  // block, key, block, ...
+            : own);
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
   return sac::rooted_walk(*this, inputs, choose,

@@ -8,6 +8,7 @@
 #include <edgewise/edges/patterns.h>
 
 #include "edges/sac_inputs.h"
+#include "ops/block_walk.h"
 #include "ops/pairs_walk.h"
 #include "ops/rooted_walk.h"
 #include "ops/streams.h"
@@ -17,6 +18,24 @@ namespace {
 
 const WindowEdges* window_of(const SacEdgesOptions& options) {
   return dynamic_cast<const WindowEdges*>(options.candidates.get());
+}
+
+// The blocks of a request, and what their distances add: block b of query i is b - own(i) blocks away.
+ops::BlockWalkBlocks blocks_of(const SacEdgesImpl& predictor, const EdgeRequest& request) {
+  const EdgeShape shape = request.shape();
+  const auto whole = at::TensorOptions().dtype(at::kLong);
+  ops::BlockWalkBlocks result;
+  result.size = predictor.options.block_size;
+  const at::Tensor own = (at::arange(shape.queries, whole) + request.query_offset).div(result.size, "floor");
+  const int64_t count = (shape.keys + result.size - 1) / result.size,
+                nearest = request.query_offset / result.size,
+                farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / result.size;
+  result.start = farthest - own;
+  if (predictor.block_distance_table.defined())
+    result.distance = predictor.block_distance_table.index_select(
+        1, bucket_of_distance(at::arange(-farthest, count - nearest, whole),
+                              predictor.block_distance_table.size(1), predictor.options.max_distance));
+  return result;
 }
 
 }  // namespace
@@ -81,9 +100,18 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
     result.entropy = actions.entropy;
     return result;
   }
-  const ops::RootedWalkActions actions =
-      ops::rooted_walk(tensors, {first, last, excluded, contiguous(request.key_mask),
-                                 inputs.limits.contiguous(), steps, options.duplicates, choice, keys});
+  const ops::RootedWalkRules rules{first,
+                                   last,
+                                   excluded,
+                                   contiguous(request.key_mask),
+                                   inputs.limits.contiguous(),
+                                   steps,
+                                   options.duplicates,
+                                   choice,
+                                   keys};
+  const ops::RootedWalkActions actions = options.destinations == SacDestinations::kBlocks
+                                             ? ops::block_walk(tensors, blocks_of(predictor, request), rules)
+                                             : ops::rooted_walk(tensors, rules);
   result.destination = actions.destination.flatten(2);
   result.taken = actions.taken.flatten(2);
   result.chosen = actions.chosen.flatten(2);

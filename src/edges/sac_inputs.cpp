@@ -65,6 +65,15 @@ at::Tensor distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t
   return bucket_of_distance(distances(request), buckets, max_distance);
 }
 
+at::Tensor block_distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t max_distance,
+                                  int64_t block) {
+  const EdgeShape shape = request.shape();
+  const at::Tensor own =
+      (at::arange(shape.queries, whole_numbers(request)) + request.query_offset).div(block, "floor");
+  const at::Tensor blocks = at::arange((shape.keys + block - 1) / block, whole_numbers(request));
+  return bucket_of_distance(blocks.unsqueeze(0) - own.unsqueeze(1), buckets, max_distance);
+}
+
 at::Tensor bucket_of_distance(const at::Tensor& distance, int64_t buckets, int64_t max_distance) {
   const at::Tensor far = distance.abs();
   const int64_t half = buckets / 2, exact = std::max<int64_t>(half / 2, 1);

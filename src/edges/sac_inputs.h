@@ -17,6 +17,9 @@ at::Tensor walk_limits(const SacEdgesOptions& options, const EdgeRequest& reques
 // half for those after it; the nearest distances have a bucket each, farther ones share buckets that grow
 // geometrically up to max_distance.
 at::Tensor distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t max_distance);
+// The same for blocks: bucket of b - block of (query_offset + i), [L, N].
+at::Tensor block_distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t max_distance,
+                                  int64_t block);
 at::Tensor bucket_of_distance(const at::Tensor& distance, int64_t buckets, int64_t max_distance);
 // Relation of every pair: [B, L, S] int64.
 at::Tensor relation_ids(const EdgeRequest& request, int64_t relations);

@@ -10,6 +10,8 @@ namespace {
 
 constexpr EnumNames<SacWalk, 2> kWalks{"walk", {{{"rooted", SacWalk::kRooted}, {"pairs", SacWalk::kPairs}}}};
 constexpr EnumNames<SacScorer, 2> kScorers{"scorer", {{{"dot", SacScorer::kDot}, {"mlp", SacScorer::kMlp}}}};
+constexpr EnumNames<SacDestinations, 2> kDestinations{
+    "destinations", {{{"all", SacDestinations::kAll}, {"blocks", SacDestinations::kBlocks}}}};
 constexpr EnumNames<SacSharing, 3> kSharings{"sharing",
                                              {{{"all_layers", SacSharing::kAllLayers},
                                                {"per_layer", SacSharing::kPerLayer},
@@ -47,6 +49,12 @@ SacScorer parse_sac_scorer(std::string_view name) {
 }
 std::string_view to_string(SacScorer scorer) {
   return kScorers.name(scorer);
+}
+SacDestinations parse_sac_destinations(std::string_view name) {
+  return kDestinations.parse(name);
+}
+std::string_view to_string(SacDestinations destinations) {
+  return kDestinations.name(destinations);
 }
 SacSharing parse_sac_sharing(std::string_view name) {
   return kSharings.parse(name);
@@ -88,7 +96,9 @@ std::string_view to_string(RewardBaseline baseline) {
 std::ostream& operator<<(std::ostream& stream, const SacEdgesOptions& o) {
   stream << "heads=" << o.num_heads << ", embed_dim=" << o.embed_dim << ", node_dim=" << o.node_dim
          << ", walk=" << to_string(o.walk) << ", scorer=" << to_string(o.scorer)
-         << ", sharing=" << to_string(o.sharing);
+         << ", destinations=" << to_string(o.destinations);
+  if (o.destinations == SacDestinations::kBlocks) stream << " of " << o.block_size;
+  stream << ", sharing=" << to_string(o.sharing);
   if (o.budget > 0) {
     stream << ", budget=" << o.budget;
   } else {

@@ -14,9 +14,6 @@
 namespace edgewise::sac {
 namespace {
 
-// Low enough to vanish in fp32 and fp64, and finite, so that 0 times it is 0.
-constexpr double kForbidden = -1e30;
-
 at::Tensor grouped(const at::Tensor& x,
                    const at::Tensor& weight) {  // [B, G, R, P] x [G, P, Q] -> [B, G, R, Q]
   return at::matmul(x, weight);
@@ -33,6 +30,14 @@ at::Tensor encoded(const at::Tensor& table, const at::Tensor& hidden, const at::
       table.dim() == 3 ? at::matmul(hidden, table.transpose(1, 2))  // h . v
                        : table.view({1, groups, 1, -1}).expand({batch, groups, rows, table.size(1)});  // b
   return values.gather(3, wide);
+}
+
+// The rows of a [B or 1, L, X] table of ids that belong to the walkers' sources: [B or 1, G or 1, R, X].
+at::Tensor rows_of(const at::Tensor& ids, const at::Tensor& source) {
+  const at::Tensor wide = ids.unsqueeze(1);
+  if (!source.defined()) return wide;
+  return wide.expand({source.size(0), source.size(1), ids.size(1), ids.size(2)})
+      .gather(2, source.unsqueeze(-1).expand({-1, -1, -1, ids.size(2)}));
 }
 
 }  // namespace
@@ -61,23 +66,25 @@ at::Tensor node_scores(const SacEdgesImpl& predictor, const at::Tensor& hidden, 
   return at::matmul(sum.tanh(), predictor.mlp_out.view({1, -1, 1, predictor.mlp_out.size(1), 1})).squeeze(4);
 }
 
+at::Tensor relation_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
+                           const at::Tensor& source) {
+  if (!inputs.relations.defined()) return {};
+  return encoded(predictor.relation_table, hidden, rows_of(inputs.relations, source));
+}
+
 at::Tensor distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
                            const at::Tensor& source) {
-  at::Tensor result;
-  const auto add = [&](const at::Tensor& table, const at::Tensor& ids) {  // ids [B or 1, G or 1, R, S]
-    const at::Tensor part = encoded(table, hidden, ids);
-    result = result.defined() ? result + part : part;
-  };
-  // The rows of a [B or 1, L, S] table of ids that belong to the walkers' sources.
-  const auto rows = [&](const at::Tensor& ids) {
-    const at::Tensor wide = ids.unsqueeze(1);
-    if (!source.defined()) return wide;
-    return wide.expand({source.size(0), source.size(1), ids.size(1), ids.size(2)})
-        .gather(2, source.unsqueeze(-1).expand({-1, -1, -1, ids.size(2)}));
-  };
-  if (inputs.buckets.defined()) add(predictor.distance_table, rows(inputs.buckets.unsqueeze(0)));
-  if (inputs.relations.defined()) add(predictor.relation_table, rows(inputs.relations));
-  return result.defined() ? result : at::zeros({1}, hidden.options());
+  const at::Tensor related = relation_scores(predictor, inputs, hidden, source);
+  if (!inputs.buckets.defined()) return related.defined() ? related : at::zeros({1}, hidden.options());
+  const at::Tensor far =
+      encoded(predictor.distance_table, hidden, rows_of(inputs.buckets.unsqueeze(0), source));
+  return related.defined() ? far + related : far;
+}
+
+at::Tensor block_distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs,
+                                 const at::Tensor& hidden, const at::Tensor& source) {
+  if (!inputs.block_buckets.defined()) return at::zeros({1}, hidden.options());
+  return encoded(predictor.block_distance_table, hidden, rows_of(inputs.block_buckets.unsqueeze(0), source));
 }
 
 at::Tensor log_probabilities(const at::Tensor& scores, const at::Tensor& allowed, const at::Tensor& is_live) {

@@ -14,6 +14,8 @@ SacEdgesOptions sac_options(const Recipe& recipe) {
   override_with(options.node_dim, sac.node_dim);
   override_with(options.walk, sac.walk, parse_sac_walk);
   override_with(options.scorer, sac.scorer, parse_sac_scorer);
+  override_with(options.destinations, sac.destinations, parse_sac_destinations);
+  override_with(options.block_size, sac.block_size);
   override_with(options.sharing, sac.sharing, parse_sac_sharing);
   override_with(options.self_edges, sac.self_edges, parse_self_edges);
   override_with(options.duplicates, sac.duplicates);

@@ -13,18 +13,20 @@
 namespace edgewise {
 namespace {
 
+using kit::given_walk;
 using kit::sac_options;
 using kit::sac_predictor;
 using kit::sac_request;
 using kit::same_edges;
+using kit::WalkKind;
 
 at::Tensor causal_mask(int64_t n) {
   return at::ones({n, n}, at::kBool).tril();
 }
 
-class Walks : public testing::TestWithParam<SacWalk> {};
-INSTANTIATE_TEST_SUITE_P(Both, Walks, testing::Values(SacWalk::kRooted, SacWalk::kPairs),
-                         [](const auto& given) { return std::string(to_string(given.param)); });
+class Walks : public testing::TestWithParam<WalkKind> {};
+INSTANTIATE_TEST_SUITE_P(All, Walks, testing::Values(kit::kRooted, kit::kPairs, kit::kBlocks),
+                         [](const auto& given) { return std::string(given.param.name); });
 
 TEST_P(Walks, ChooseOnlyCandidatesAndSpendTheBudget) {
   for (const bool training : {true, false}) {
@@ -38,7 +40,7 @@ TEST_P(Walks, ChooseOnlyCandidatesAndSpendTheBudget) {
     const at::Tensor valid = *request.key_mask;
     const at::Tensor allowed = causal_mask(9) & valid.view({3, 1, 1, 9}) & valid.view({3, 1, 9, 1});
     EXPECT_FALSE((mask & ~allowed).any().item<bool>());
-    if (GetParam() == SacWalk::kRooted) {
+    if (GetParam().rooted()) {
       EXPECT_TRUE(at::equal(edges.degrees().select(1, 0), allowed.sum(-1).squeeze(1).clamp_max(3)));
     } else {
       // Item 0 has 45 candidates and makes 27 edges; item 1 makes 18 of its 21.
@@ -146,7 +148,8 @@ struct PlainPredictor {
     std::tie(h, c) = at::lstm_cell(input.unsqueeze(0), {h, c}, p.lstm_weight_ih[g].t(),
                                    p.lstm_weight_hh[g].t(), p.lstm_bias[g], at::zeros_like(p.lstm_bias[g]));
   }
-  at::Tensor score(const at::Tensor& node_of, int64_t bucket) const {  // bucket < 0: a source
+  at::Tensor score(const at::Tensor& node_of, int64_t bucket, bool of_block = false) const {  // < 0: a source
+    const at::Tensor& table = of_block ? p.block_distance_table : p.distance_table;
     const at::Tensor state = h[0];
     at::Tensor result = p.options.scorer == SacScorer::kDot
                             ? state.dot(node_of)
@@ -154,25 +157,26 @@ struct PlainPredictor {
                                                 at::mv(p.mlp_node[g].t(), node_of) + p.mlp_bias[g])
                                                    .tanh());
     if (bucket < 0 || p.options.distance == DistanceEncoding::kNone) return result;
-    return result + (p.options.distance == DistanceEncoding::kBias ? p.distance_table[g][bucket]
-                                                                   : state.dot(p.distance_table[g][bucket]));
+    return result +
+           (p.options.distance == DistanceEncoding::kBias ? table[g][bucket] : state.dot(table[g][bucket]));
   }
   static at::Tensor log_prob(const std::vector<at::Tensor>& scores, size_t chosen) {
     return at::log_softmax(at::stack(scores), 0)[static_cast<int64_t>(chosen)];
   }
 };
 
-using LogProbCase = std::tuple<SacWalk, SacScorer, DistanceEncoding>;
+using LogProbCase = std::tuple<WalkKind, SacScorer, DistanceEncoding>;
 class LogProbabilities : public testing::TestWithParam<LogProbCase> {};
 INSTANTIATE_TEST_SUITE_P(All, LogProbabilities,
-                         testing::Combine(testing::Values(SacWalk::kRooted, SacWalk::kPairs),
+                         testing::Combine(testing::Values(kit::kRooted, kit::kPairs, kit::kBlocks),
                                           testing::Values(SacScorer::kDot, SacScorer::kMlp),
                                           testing::Values(DistanceEncoding::kNone, DistanceEncoding::kBias,
                                                           DistanceEncoding::kVector)));
 
 TEST_P(LogProbabilities, EqualPlainLoops) {
-  const auto [walk, scorer, distance] = GetParam();
-  SacEdgesOptions options = sac_options(2, walk, 2);
+  const auto [kind, scorer, distance] = GetParam();
+  const SacWalk walk = kind.walk;
+  SacEdgesOptions options = sac_options(2, kind, 2);
   options.scorer = scorer;
   options.distance = distance;
   options.sharing = SacSharing::kPerHead;
@@ -183,6 +187,7 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
   const sac::WalkInputs inputs = source->walk_inputs(request);
   const sac::WalkResult result = source->walk(inputs, request, WalkDecoding::kSample);
   const at::Tensor buckets = sac::distance_buckets(request, 6, 8);
+  const at::Tensor block_buckets = sac::block_distance_buckets(request, 6, 8, 3);
   for (int64_t b = 0; b < 2; ++b) {
     for (int64_t g = 0; g < 2; ++g) {
       std::vector<at::Tensor> nodes;
@@ -215,7 +220,26 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
         walkers[w].step(input[w]);
         std::vector<at::Tensor> scores;
         size_t chosen = 0;
-        for (int64_t t = 0; t <= i; ++t) {
+        const int64_t size = kind.block > 0 ? kind.block : 5;
+        if (kind.block > 0) {
+          // The block first, by the mean of all that was a candidate in it.
+          std::vector<at::Tensor> blocks;
+          size_t block = 0;
+          for (int64_t n = 0; n * size <= i; ++n) {
+            std::vector<at::Tensor> members;
+            bool open = false;
+            for (int64_t t = n * size; t <= std::min(i, (n + 1) * size - 1); ++t) {
+              members.push_back(nodes[static_cast<size_t>(t)]);
+              open = open || !gone.contains({i, t});
+            }
+            if (!open) continue;
+            if (n == j / size) block = blocks.size();
+            blocks.push_back(
+                walkers[w].score(at::stack(members).mean(0), block_buckets[i][n].item<int64_t>(), true));
+          }
+          expected = expected + PlainPredictor::log_prob(blocks, block);
+        }
+        for (int64_t t = j / size * size; t <= std::min(i, (j / size + 1) * size - 1); ++t) {
           if (gone.contains({i, t})) continue;
           if (t == j) chosen = scores.size();
           scores.push_back(walkers[w].score(nodes[static_cast<size_t>(t)], buckets[i][t].item<int64_t>()));
@@ -231,19 +255,18 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
 }
 
 TEST_P(LogProbabilities, GradientsMatchFiniteDifferences) {
-  const auto [walk, scorer, distance] = GetParam();
-  SacEdgesOptions options = sac_options(1, walk, 2);
+  const auto [kind, scorer, distance] = GetParam();
+  SacEdgesOptions options = sac_options(1, kind, 2);
   options.scorer = scorer;
   options.distance = distance;
   SacEdges source = sac_predictor(options, 8, 1);
   EdgeRequest request = sac_request(2, 1, 4);
   const sac::WalkResult actions = source->walk(source->walk_inputs(request), request, WalkDecoding::kSample);
-  const auto objective = [&] {
-    const sac::WalkInputs inputs = source->walk_inputs(request);
-    const sac::Chooser given = sac::given_chooser(actions, walk);
-    const sac::WalkResult again =
-        walk == SacWalk::kRooted ? rooted_walk(*source, inputs, given) : pairs_walk(*source, inputs, given);
-    return (again.log_prob * kit::randn(again.log_prob.sizes(), 4, at::kDouble)).sum() + again.entropy.sum();
+  const auto objective = [&, in_blocks = kind.block > 0] {
+    const sac::WalkResult again = given_walk(source, source->walk_inputs(request), actions);
+    const at::Tensor sum = (again.log_prob * kit::randn(again.log_prob.sizes(), 4, at::kDouble)).sum();
+    // In blocks the entropy's gradient is right on average over draws: BlockEntropy.
+    return in_blocks ? sum : sum + again.entropy.sum();
   };
   objective().backward();
   for (const auto& item : source->named_parameters()) {
@@ -266,7 +289,7 @@ TEST_P(LogProbabilities, GradientsMatchFiniteDifferences) {
 TEST_P(Walks, SamplesFollowTheirProbabilities) {
   constexpr int64_t kItems = 6000;
   SacEdgesOptions options = sac_options(1, GetParam(), 1);
-  options.budget = GetParam() == SacWalk::kPairs ? 1 : 0;
+  options.budget = !GetParam().rooted() ? 1 : 0;
   SacEdges source = sac_predictor(options, 7, 1);
   EdgeRequest request = sac_request(1, 1, 4);
   request.query = request.query.expand({kItems, 1, 4, 4});
@@ -274,7 +297,7 @@ TEST_P(Walks, SamplesFollowTheirProbabilities) {
   request.tokens = request.tokens.expand({kItems, 4, 4});
   const torch::NoGradGuard guard;
   const sac::WalkResult result = source->walk(source->walk_inputs(request), request, WalkDecoding::kSample);
-  const int64_t walkers = GetParam() == SacWalk::kRooted ? 4 : 1;
+  const int64_t walkers = GetParam().rooted() ? 4 : 1;
   for (int64_t w = 0; w < walkers; ++w) {
     const at::Tensor place =
         result.source.select(2, w).flatten() * 4 + result.destination.select(2, w).flatten();
@@ -304,10 +327,7 @@ double best_log_prob(const SacEdges& source, const EdgeRequest& request, int64_t
       const at::Tensor list = torch::tensor(digits).view({1, 1, -1});
       given.source = rooted ? at::zeros_like(list) : list.div(n, "floor");
       given.destination = rooted ? list : list.remainder(n);
-      const sac::Chooser chooser = sac::given_chooser(given, source->options.walk);
-      const sac::WalkResult result =
-          rooted ? rooted_walk(*source, inputs, chooser) : pairs_walk(*source, inputs, chooser);
-      best = std::max(best, result.log_prob.sum().item<double>());
+      best = std::max(best, given_walk(source, inputs, given).log_prob.sum().item<double>());
     }
     size_t place = 0;
     while (place < digits.size() && ++digits[place] == outcomes) digits[place++] = 0;
@@ -316,7 +336,7 @@ double best_log_prob(const SacEdges& source, const EdgeRequest& request, int64_t
 }
 
 TEST_P(Walks, BeamFindsTheLikeliestWalk) {
-  const bool rooted = GetParam() == SacWalk::kRooted;
+  const bool rooted = GetParam().rooted();
   SacEdgesOptions options = sac_options(1, GetParam(), 2);
   options.budget = rooted ? 0 : 2;
   const torch::NoGradGuard guard;
@@ -333,10 +353,7 @@ TEST_P(Walks, BeamFindsTheLikeliestWalk) {
       SacEdges source = sac_predictor(options, seed);
       const sac::WalkInputs inputs = source->walk_inputs(request);
       const sac::WalkResult found = source->walk(inputs, request, decoding);
-      const sac::Chooser given = sac::given_chooser(found, GetParam());
-      return (rooted ? rooted_walk(*source, inputs, given) : pairs_walk(*source, inputs, given))
-          .log_prob.sum()
-          .item<double>();
+      return given_walk(source, inputs, found).log_prob.sum().item<double>();
     };
     const double best = best_log_prob(sac_predictor(options, seed), request, 2);
     EXPECT_NEAR(log_prob(100, WalkDecoding::kBeam), best, 1e-12);
@@ -472,7 +489,9 @@ struct FusedCase {
 void PrintTo(const FusedCase& c, std::ostream* stream) {
   *stream << c.name;
 }
-class Fused : public testing::TestWithParam<std::tuple<FusedCase, SacWalk>> {};
+constexpr WalkKind kBlocksOfFour{"blocks_of_4", SacWalk::kRooted, 4},
+    kBlocksOfTwo{"blocks_of_2", SacWalk::kRooted, 2};
+class Fused : public testing::TestWithParam<std::tuple<FusedCase, WalkKind>> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, Fused,
     testing::Combine(
@@ -485,15 +504,15 @@ INSTANTIATE_TEST_SUITE_P(
             FusedCase{"duplicates", false, true, 4, 0, 0, SelfEdges::kAllowed, true, DistanceEncoding::kBias},
             FusedCase{"budget", false, true, 1, 50, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias},
             FusedCase{"all", true, true, 30, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias}),
-        testing::Values(SacWalk::kRooted, SacWalk::kPairs)),
+        testing::Values(kit::kRooted, kit::kPairs, kBlocksOfFour, kBlocksOfTwo)),
     [](const auto& given) {
-      return std::string(to_string(std::get<1>(given.param))) + "_" + std::get<0>(given.param).name;
+      return std::string(std::get<1>(given.param).name) + "_" + std::get<0>(given.param).name;
     });
 
 TEST_P(Fused, EqualsThePlainWalk) {
-  const auto& [c, walk] = GetParam();
+  const auto& [c, kind] = GetParam();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    SacEdgesOptions options = sac_options(2, walk, c.alpha);
+    SacEdgesOptions options = sac_options(2, kind, c.alpha);
     options.budget = c.budget;
     options.self_edges = c.self;
     options.duplicates = c.duplicates;
@@ -548,9 +567,15 @@ TEST_P(Fused, EqualsThePlainWalk) {
   }
 }
 
-TEST(FusedKernel, DoesNotDependOnThreadsOrCpuLevel) {
+class FusedKernel : public testing::TestWithParam<SacDestinations> {};
+INSTANTIATE_TEST_SUITE_P(Both, FusedKernel, testing::Values(SacDestinations::kAll, SacDestinations::kBlocks),
+                         [](const auto& given) { return std::string(to_string(given.param)); });
+
+TEST_P(FusedKernel, DoesNotDependOnThreadsOrCpuLevel) {
   SacEdgesOptions options(2, 8);
   options.alpha = 4;
+  options.destinations = GetParam();
+  options.block_size = 16;
   const auto gradient = [&] {
     torch::manual_seed(1);
     SacEdges source(options);
@@ -568,6 +593,97 @@ TEST(FusedKernel, DoesNotDependOnThreadsOrCpuLevel) {
   }
 }
 
+TEST(FusedBlocks, ReadsKeysBeforeTheQueries) {
+  SacEdgesOptions options = sac_options(1, kBlocksOfFour, 3);
+  EdgeRequest request = sac_request(2, 1, 23);
+  request.key_tokens = request.tokens;
+  request.tokens = request.tokens.narrow(1, 10, 13);
+  request.query = request.query.narrow(2, 10, 13);
+  request.query_offset = 10;
+  for (const bool causal : {false, true}) {
+    request.is_causal = causal;
+    options.fused = true;
+    const EdgeChoice fused = sac_predictor(options)->choose(request);
+    options.fused = false;
+    const EdgeChoice plain = sac_predictor(options)->choose(request);
+    EXPECT_TRUE(same_edges(fused.edges, plain.edges));
+    EXPECT_TRUE(at::allclose(fused.policy->log_prob, plain.policy->log_prob));
+  }
+}
+
+// The mean of a block must not show a query what comes after it.
+TEST_P(Walks, CausalChoicesDoNotFeelTheFuture) {
+  if (!GetParam().rooted()) GTEST_SKIP() << "the source of a pair is chosen among all queries";
+  for (const bool fused : {false, true}) {
+    SacEdgesOptions options = sac_options(1, GetParam(), 2);
+    options.fused = fused;
+    const auto rows = [&](double future) {
+      SacEdges source = sac_predictor(options);
+      EdgeRequest request = sac_request(2, 1, 13);
+      request.is_causal = true;
+      request.tokens = request.tokens.clone();
+      request.tokens.narrow(1, 8, 5).add_(future);
+      const EdgeChoice choice = source->choose(request);
+      const at::Tensor first = choice.edges.to_mask().narrow(2, 0, 8);
+      return std::pair(first, choice.policy->effect->values.narrow(0, 0, 1 + 7 * 2).clone());
+    };
+    const auto before = rows(0), after = rows(3);
+    EXPECT_TRUE(at::equal(before.first, after.first));
+    EXPECT_TRUE(at::allclose(before.second, after.second, 1e-12, 1e-12)) << "log-probabilities of item 0";
+  }
+}
+
+// H(p(b)) + H(p(. | b)) of the chosen b, and its gradient, averaged over all choices: those of the exact
+// entropy.
+TEST(BlockEntropy, IsExactOnAverage) {
+  SacEdges source = sac_predictor(sac_options(1, kit::kBlocks, 1));
+  EdgeRequest request = sac_request(1, 1, 8);
+  request.query = request.query.narrow(2, 0, 1);
+  request.key_tokens = request.tokens;
+  request.tokens = request.tokens.narrow(1, 0, 1);
+  at::Tensor mean = at::zeros({}, at::kDouble), exact = mean, total = mean;
+  const sac::WalkInputs inputs = source->walk_inputs(request);
+  for (int64_t j = 0; j < 8; ++j) {
+    sac::WalkResult actions;
+    actions.steps = 1;
+    actions.destination = at::full({1, 1, 1}, j, at::kLong);
+    const sac::WalkResult walk = given_walk(source, inputs, actions);
+    const at::Tensor log_p = walk.log_prob.sum(), p = log_p.exp();
+    mean = mean + p.detach() * walk.entropy.sum();
+    exact = exact - p * log_p;
+    total = total + p;
+  }
+  EXPECT_NEAR(total.item<double>(), 1, 1e-12);
+  EXPECT_NEAR(mean.item<double>(), exact.item<double>(), 1e-12);
+  for (const auto& item : source->named_parameters()) {
+    const auto gradient = [&, &parameter = item.value()](const at::Tensor& of) {
+      return torch::autograd::grad({of}, {parameter}, {}, true, false, true)[0];
+    };
+    const at::Tensor a = gradient(mean), b = gradient(exact);
+    ASSERT_EQ(a.defined(), b.defined()) << item.key();
+    if (a.defined()) {
+      EXPECT_TRUE(at::allclose(a, b, 1e-9, 1e-11)) << item.key();
+    }
+  }
+}
+
+TEST(SacEdges, OneBlockIsAllKeys) {
+  SacEdgesOptions options = sac_options(1, WalkKind{"one", SacWalk::kRooted, 16}, 3);
+  options.estimator = SacEstimator::kReinforce;
+  const EdgeRequest request = sac_request(2, 1, 12);
+  const auto log_prob = [&](bool fused) {
+    options.fused = fused;
+    return sac_predictor(options)->choose(request).policy->log_prob;
+  };
+  // The parameters of blocks are the last: the others come out alike.
+  SacEdges all = sac_predictor(options);
+  all->options.destinations = SacDestinations::kAll;
+  all->options.fused = false;
+  const at::Tensor expected = all->choose(request).policy->log_prob;
+  EXPECT_TRUE(at::allclose(log_prob(false), expected));
+  EXPECT_TRUE(at::allclose(log_prob(true), expected));
+}
+
 TEST(SacEdges, RefusesWhatDoesNotFit) {
   EXPECT_THROW(SacEdges(sac_options(1, SacWalk::kRooted, 0)), c10::ValueError);
   SacEdgesOptions options = sac_options(1, SacWalk::kPairs, 1);
@@ -575,6 +691,12 @@ TEST(SacEdges, RefusesWhatDoesNotFit) {
   EXPECT_THROW(SacEdges{options}, c10::ValueError);
   options = sac_options(1, SacWalk::kPairs, 1);
   options.credit_form = EffectRule::kSuffix;
+  EXPECT_THROW(SacEdges{options}, c10::ValueError);
+  options = sac_options(1, kit::kBlocks, 1);
+  options.block_size = 0;
+  EXPECT_THROW(SacEdges{options}, c10::ValueError);
+  options.block_size = 4;
+  options.walk = SacWalk::kPairs;
   EXPECT_THROW(SacEdges{options}, c10::ValueError);
   SacEdges source = sac_predictor(sac_options(2, SacWalk::kRooted, 1));
   EXPECT_THROW(source->choose(sac_request(1, 1, 4)), c10::ValueError);

@@ -30,6 +30,20 @@ inline SacEdges sac_predictor(SacEdgesOptions options, uint64_t seed = 7, double
   return result;
 }
 
+// Walks and how they predict destinations; block 0: among all keys.
+struct WalkKind {
+  const char* name;
+  SacWalk walk;
+  int64_t block = 0;
+
+  bool rooted() const { return walk == SacWalk::kRooted; }
+};
+inline constexpr WalkKind kRooted{"rooted", SacWalk::kRooted}, kPairs{"pairs", SacWalk::kPairs},
+    kBlocks{"blocks", SacWalk::kRooted, 3};
+inline void PrintTo(const WalkKind& kind, std::ostream* stream) {
+  *stream << kind.name;
+}
+
 inline SacEdgesOptions sac_options(int64_t heads, SacWalk walk, int64_t alpha) {
   SacEdgesOptions result(heads, heads * 4);
   result.node_dim = 5;
@@ -38,6 +52,25 @@ inline SacEdgesOptions sac_options(int64_t heads, SacWalk walk, int64_t alpha) {
   result.distance_buckets = 6;
   result.max_distance = 8;
   return result;
+}
+
+inline SacEdgesOptions sac_options(int64_t heads, const WalkKind& kind, int64_t alpha) {
+  SacEdgesOptions result = sac_options(heads, kind.walk, alpha);
+  if (kind.block > 0) {
+    result.destinations = SacDestinations::kBlocks;
+    result.block_size = kind.block;
+  }
+  return result;
+}
+
+// A walk along given actions.
+inline sac::WalkResult given_walk(const SacEdges& source, const sac::WalkInputs& inputs,
+                                  const sac::WalkResult& actions) {
+  const bool rooted = source->options.walk == SacWalk::kRooted;
+  const int64_t block =
+      source->options.destinations == SacDestinations::kBlocks ? source->options.block_size : 0;
+  const sac::Chooser given = sac::given_chooser(actions, source->options.walk, block);
+  return rooted ? sac::rooted_walk(*source, inputs, given) : sac::pairs_walk(*source, inputs, given);
 }
 
 inline bool same_edges(const EdgeSet& a, const EdgeSet& b) {

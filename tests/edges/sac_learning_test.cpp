@@ -18,6 +18,7 @@ namespace {
 
 using kit::sac_options;
 using kit::sac_predictor;
+using kit::WalkKind;
 
 struct Problem {
   int64_t n;
@@ -95,8 +96,8 @@ struct Statistics {
   double variance = 0;     // summed over its entries
 };
 
-SacEdgesOptions learning_options(SacWalk walk, int64_t alpha, SacEstimator estimator) {
-  SacEdgesOptions options = sac_options(1, walk, alpha);
+SacEdgesOptions learning_options(const WalkKind& kind, int64_t alpha, SacEstimator estimator) {
+  SacEdgesOptions options = sac_options(1, kind, alpha);
   options.node_dim = 3;
   options.estimator = estimator;
   options.baseline = RewardBaseline::kNone;
@@ -110,9 +111,7 @@ at::Tensor exact_gradient(const Problem& problem, SacEdgesOptions options) {
   const sac::WalkResult walks = all_walks(options.walk, problem.n, options.alpha);
   const EdgeRequest request = problem.request(walks.destination.size(0));
   const sac::WalkInputs inputs = source->walk_inputs(request);
-  const sac::Chooser given = sac::given_chooser(walks, options.walk);
-  const sac::WalkResult result = options.walk == SacWalk::kRooted ? rooted_walk(*source, inputs, given)
-                                                                  : pairs_walk(*source, inputs, given);
+  const sac::WalkResult result = kit::given_walk(source, inputs, walks);
   const at::Tensor p = result.log_prob.sum({1, 2}).exp();
   EXPECT_NEAR(p.sum().item<double>(), 1, 1e-12);
   const at::Tensor rewards = problem.reward_of(source->choice_of(inputs, result, request)).detach();
@@ -140,12 +139,14 @@ double worst_z(const Statistics& found, const at::Tensor& exact) {
   return z.abs().max().item<double>();
 }
 
-using Case = std::tuple<SacWalk, int64_t, int64_t>;  // walk, n, alpha
+constexpr WalkKind kHalves{"blocks", SacWalk::kRooted, 2};
+using Case = std::tuple<WalkKind, int64_t, int64_t>;  // walk, n, alpha
 class Enumeration : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Small, Enumeration,
-                         testing::Values(Case{SacWalk::kRooted, 3, 1}, Case{SacWalk::kRooted, 3, 2},
-                                         Case{SacWalk::kRooted, 4, 1}, Case{SacWalk::kRooted, 4, 2},
-                                         Case{SacWalk::kPairs, 3, 1}));
+                         testing::Values(Case{kit::kRooted, 3, 1}, Case{kit::kRooted, 3, 2},
+                                         Case{kit::kRooted, 4, 1}, Case{kit::kRooted, 4, 2},
+                                         Case{kit::kPairs, 3, 1}, Case{kHalves, 3, 1}, Case{kHalves, 3, 2},
+                                         Case{kHalves, 4, 1}, Case{kHalves, 4, 2}));
 
 // 12 entries and 5 estimates a case: the largest |z| of honest estimates stays below 4.5 but once in 1,500
 // runs; the seeds are fixed.
@@ -163,8 +164,8 @@ TEST_P(Enumeration, ReinforceIsUnbiasedWithAndWithoutBaseline) {
   const Statistics based = sampled_gradient(problem, options, kDraws, -0.7);
   EXPECT_LT(worst_z(plain, exact), kBound);
   EXPECT_LT(worst_z(based, exact), kBound);
-  std::printf("%s n=%d alpha=%d: variance %.3g without baseline, %.3g with\n", to_string(walk).data(),
-              static_cast<int>(n), static_cast<int>(alpha), plain.variance, based.variance);
+  std::printf("%s n=%d alpha=%d: variance %.3g without baseline, %.3g with\n", walk.name, static_cast<int>(n),
+              static_cast<int>(alpha), plain.variance, based.variance);
 }
 
 // For a reward that is linear in the output, removal is exact. One edge a source: leaving it out is a
@@ -172,7 +173,7 @@ TEST_P(Enumeration, ReinforceIsUnbiasedWithAndWithoutBaseline) {
 // suffix is unbiased.
 TEST_P(Enumeration, EdgeCreditIsUnbiasedWhereItsBaselineMayStand) {
   const auto [walk, n, alpha] = GetParam();
-  if (walk == SacWalk::kPairs) GTEST_SKIP() << "actions of pairs all depend on earlier ones";
+  if (!walk.rooted()) GTEST_SKIP() << "actions of pairs all depend on earlier ones";
   const Problem problem{n, /*linear=*/true};
   SacEdgesOptions options = learning_options(walk, alpha, SacEstimator::kEdgeCredit);
   const at::Tensor exact = exact_gradient(problem, options);
@@ -186,24 +187,26 @@ TEST_P(Enumeration, EdgeCreditIsUnbiasedWhereItsBaselineMayStand) {
   options = learning_options(walk, alpha, SacEstimator::kReinforce);
   const Statistics scalar = sampled_gradient(problem, options, kDraws, 0);
   EXPECT_LT(worst_z(scalar, exact), kBound);
-  EXPECT_LT(one.variance, scalar.variance);
-  EXPECT_LT(suffix.variance, scalar.variance);
+  if (walk.block == 0) {  // so it is for these problems; with three keys in two blocks it is not
+    EXPECT_LT(one.variance, scalar.variance);
+    EXPECT_LT(suffix.variance, scalar.variance);
+  }
   std::printf(
       "%s n=%d alpha=%d, linear: variance %.3g by reward, %.3g by suffix, %.3g leaving one out (bias %.2g of "
       "%.2g)\n",
-      to_string(walk).data(), static_cast<int>(n), static_cast<int>(alpha), scalar.variance, suffix.variance,
-      one.variance, (one.mean - exact).norm().item<double>(), exact.norm().item<double>());
+      walk.name, static_cast<int>(n), static_cast<int>(alpha), scalar.variance, suffix.variance, one.variance,
+      (one.mean - exact).norm().item<double>(), exact.norm().item<double>());
 }
 
 TEST(EdgeCredit, CutsTheVarianceOfLongSequences) {
   const Problem problem{32, /*linear=*/false};
-  SacEdgesOptions options = learning_options(SacWalk::kRooted, 4, SacEstimator::kReinforce);
+  SacEdgesOptions options = learning_options(kit::kRooted, 4, SacEstimator::kReinforce);
   options.baseline = RewardBaseline::kRunningMean;
   SacEdges source = sac_predictor(options);
   const double mean = problem.reward_of(source->choose(problem.request(256))).mean().item<double>();
   const Statistics scalar = sampled_gradient(problem, options, 512, 0);
   const Statistics based = sampled_gradient(problem, options, 512, mean);
-  options = learning_options(SacWalk::kRooted, 4, SacEstimator::kEdgeCredit);
+  options = learning_options(kit::kRooted, 4, SacEstimator::kEdgeCredit);
   const Statistics one = sampled_gradient(problem, options, 512, 0);
   options.credit_form = EffectRule::kSuffix;
   const Statistics suffix = sampled_gradient(problem, options, 512, 0);
@@ -215,7 +218,7 @@ TEST(EdgeCredit, CutsTheVarianceOfLongSequences) {
 }
 
 TEST(Policy, LearnedBaselineFollowsTheReward) {
-  SacEdgesOptions options = learning_options(SacWalk::kRooted, 1, SacEstimator::kReinforce);
+  SacEdgesOptions options = learning_options(kit::kRooted, 1, SacEstimator::kReinforce);
   options.baseline = RewardBaseline::kLearned;
   const Problem problem{4, false};
   SacEdges source = sac_predictor(options);
@@ -230,7 +233,7 @@ TEST(Policy, LearnedBaselineFollowsTheReward) {
 }
 
 TEST(Policy, RunningMeanLeavesTheCurrentRewardOut) {
-  SacEdges source = sac_predictor(learning_options(SacWalk::kRooted, 1, SacEstimator::kReinforce));
+  SacEdges source = sac_predictor(learning_options(kit::kRooted, 1, SacEstimator::kReinforce));
   source->options.baseline = RewardBaseline::kRunningMean;
   const Problem problem{4, false};
   const auto baseline = [&] { return source->choose(problem.request(2)).policy->baseline[0].item<double>(); };
@@ -259,9 +262,11 @@ TEST(Policy, TermsOfTheObjective) {
 
 TEST(Estimators, ImproveTheReward) {
   const Problem problem{8, false};
-  for (const SacEstimator estimator :
-       {SacEstimator::kReinforce, SacEstimator::kEdgeCredit, SacEstimator::kStraightThrough}) {
-    SacEdgesOptions options = learning_options(SacWalk::kRooted, 2, estimator);
+  for (const auto& [kind, estimator] :
+       {std::pair(kit::kRooted, SacEstimator::kReinforce), std::pair(kit::kRooted, SacEstimator::kEdgeCredit),
+        std::pair(kit::kRooted, SacEstimator::kStraightThrough), std::pair(kHalves, SacEstimator::kReinforce),
+        std::pair(kHalves, SacEstimator::kEdgeCredit)}) {
+    SacEdgesOptions options = learning_options(kind, 2, estimator);
     options.baseline = RewardBaseline::kRunningMean;
     SacEdges source = sac_predictor(options, 7, 0.5);
     torch::optim::Adam adam(source->parameters(), torch::optim::AdamOptions(0.02));
@@ -280,14 +285,19 @@ TEST(Estimators, ImproveTheReward) {
       if (step < 10) first += rewards.mean().item<double>() / 10;
       if (step >= 140) last += rewards.mean().item<double>() / 10;
     }
-    std::printf("%s: reward %.3f before, %.3f after\n", to_string(estimator).data(), first, last);
+    std::printf("%s, %s: reward %.3f before, %.3f after\n", kind.name, to_string(estimator).data(), first,
+                last);
     EXPECT_GT(last, first * 0.8) << to_string(estimator);  // rewards are negative
   }
 }
 
-TEST(Estimators, DistillationApproachesDenseAttention) {
+class Distillation : public testing::TestWithParam<WalkKind> {};
+INSTANTIATE_TEST_SUITE_P(Rooted, Distillation, testing::Values(kit::kRooted, kHalves),
+                         [](const auto& given) { return std::string(given.param.name); });
+
+TEST_P(Distillation, ApproachesDenseAttention) {
   const Problem problem{8, false};
-  SacEdgesOptions options = learning_options(SacWalk::kRooted, 2, SacEstimator::kDistillation);
+  SacEdgesOptions options = learning_options(GetParam(), 2, SacEstimator::kDistillation);
   options.node_dim = 16;
   options.distilled_rows = 8;
   SacEdges source = sac_predictor(options, 7, 0.5);

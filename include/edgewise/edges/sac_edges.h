@@ -27,6 +27,12 @@ enum class SacScorer { kDot, kMlp };
 SacScorer parse_sac_scorer(std::string_view name);  // "dot" | "mlp"
 std::string_view to_string(SacScorer scorer);
 
+// How a destination is predicted. kAll: by one softmax over all candidates. kBlocks: a block of consecutive
+// keys, then a key inside it, at a cost of block_size + keys / block_size scores instead of one per key.
+enum class SacDestinations { kAll, kBlocks };
+SacDestinations parse_sac_destinations(std::string_view name);  // "all" | "blocks"
+std::string_view to_string(SacDestinations destinations);
+
 // Who shares one edge set: all layers and heads, the heads of a layer, or nobody.
 enum class SacSharing { kAllLayers, kPerLayer, kPerHead };
 SacSharing parse_sac_sharing(std::string_view name);  // "all_layers" | "per_layer" | "per_head"
@@ -67,6 +73,9 @@ struct SacEdgesOptions {
 
   SacWalk walk = SacWalk::kRooted;
   SacScorer scorer = SacScorer::kDot;
+  SacDestinations destinations = SacDestinations::kAll;
+  int64_t block_size =
+      64;  // kBlocks: keys a block. Never derived from the length: padding would change edges
   SacSharing sharing = SacSharing::kPerLayer;
   int64_t alpha = 4;        // edges per query (rooted), or per query on average (pairs)
   int64_t budget = 0;       // edges per sequence instead, however long it is; 0 = alpha decides
@@ -129,6 +138,7 @@ class SacEdgesImpl : public EdgeSource {
   at::Tensor mlp_bias;                                 // [G, P] b
   at::Tensor mlp_out;                                  // [G, P] v
   at::Tensor distance_table;                           // [G, buckets] or [G, buckets, P]
+  at::Tensor block_distance_table;                     // like it, of distances in blocks; kBlocks only
   at::Tensor relation_table;                           // [G, relations + 1] or [G, relations + 1, P]
   torch::nn::Linear value1{nullptr}, value2{nullptr};  // the learned baseline, on the mean token
   std::shared_ptr<RewardStatistics> rewards;

@@ -92,6 +92,8 @@ struct SacRecipe {
   std::optional<int64_t> node_dim;
   std::optional<std::string> walk;
   std::optional<std::string> scorer;
+  std::optional<std::string> destinations;
+  std::optional<int64_t> block_size;
   std::optional<std::string> sharing;
   std::optional<std::string> self_edges;
   std::optional<bool> duplicates;

@@ -38,15 +38,11 @@ class Block {
         mask_(static_cast<size_t>(padded_)) {}
 
   void open(int64_t unit, int64_t first_row) {  // unit = item * G + group
-    item_ = unit / p_.groups;
+    if (unit / p_.groups != item_) open_item(unit / p_.groups);
     group_ = unit % p_.groups;
     first_row_ = first_row;
     rows_ = static_cast<int>(std::min<int64_t>(R, p_.queries - first_row));
     keys_ = all_keys_ + unit * p_.width * padded_;
-    for (int64_t j = 0; j < padded_; ++j) {
-      const bool open = j < p_.keys && (!p_.key_mask || p_.key_mask[item_ * p_.keys + j]);
-      mask_[static_cast<size_t>(j)] = open ? T{0} : kForbidden<T>;
-    }
     begin_ = padded_;
     end_ = 0;
     for (int r = 0; r < rows_; ++r) {
@@ -160,13 +156,21 @@ class Block {
   }
 
  private:
+  void open_item(int64_t item) {
+    item_ = item;
+    for (int64_t j = 0; j < padded_; ++j) {
+      const bool open = j < p_.keys && (!p_.key_mask || p_.key_mask[item * p_.keys + j]);
+      mask_[static_cast<size_t>(j)] = open ? T{0} : kForbidden<T>;
+    }
+  }
+
   static constexpr int64_t kRun = kWalkPadding;
 
   const RootedWalkParams<T>& p_;
   const T* all_keys_;
   int64_t padded_;
   std::vector<T> scores_, mask_;
-  int64_t item_ = 0, group_ = 0, first_row_ = 0, begin_ = 0, end_ = 0;
+  int64_t item_ = -1, group_ = 0, first_row_ = 0, begin_ = 0, end_ = 0;
   int rows_ = 0;
   const T* keys_ = nullptr;
 };

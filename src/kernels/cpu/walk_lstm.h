@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/simd.h"
+
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 
 // As low as a score can be and finite, so that 0 times it is 0.
@@ -16,8 +18,14 @@ template <typename T>
 inline constexpr T kForbidden = static_cast<T>(-1e30);
 
 template <typename T>
-T sigmoid(T x) {
-  return 1 / (1 + std::exp(-x));
+EDGEWISE_INLINE Vec<T> sigmoid_of(Vec<T> x) {
+  const Vec<T> one = Vec<T>::broadcast(1);
+  return one / (one + exp(Vec<T>::zero() - x));
+}
+template <typename T>
+EDGEWISE_INLINE Vec<T> tanh_of(Vec<T> x) {
+  const Vec<T> one = Vec<T>::broadcast(1);
+  return one - Vec<T>::broadcast(2) / (exp(x + x) + one);
 }
 
 template <typename T>
@@ -46,13 +54,18 @@ void lstm_step(const LstmWeights<T>& w, const T* input, const T* hidden_before, 
     const T *a = w.input_side + p * wide, *b = w.hidden_side + p * wide;
     for (int64_t g = 0; g < wide; ++g) out.gates[g] += x * a[g] + h * b[g];
   }
-  for (int64_t p = 0; p < width; ++p) {
-    const T i = out.gates[p] = sigmoid(out.gates[p]);
-    const T f = out.gates[width + p] = sigmoid(out.gates[width + p]);
-    const T g = out.gates[2 * width + p] = std::tanh(out.gates[2 * width + p]);
-    const T o = out.gates[3 * width + p] = sigmoid(out.gates[3 * width + p]);
-    out.cell[p] = f * cell_before[p] + i * g;
-    out.hidden[p] = o * std::tanh(out.cell[p]);
+  using V = Vec<T>;
+  for (int64_t p = 0; p < width; p += V::kWidth) {
+    const int count = static_cast<int>(std::min<int64_t>(V::kWidth, width - p));
+    const auto gate = [&](int n) { return V::load_first(out.gates + n * width + p, count); };
+    const V i = sigmoid_of(gate(0)), f = sigmoid_of(gate(1)), g = tanh_of(gate(2)), o = sigmoid_of(gate(3));
+    const V c = fma(f, V::load_first(cell_before + p, count), i * g);
+    o.store_first(out.gates + 3 * width + p, count);
+    g.store_first(out.gates + 2 * width + p, count);
+    f.store_first(out.gates + width + p, count);
+    i.store_first(out.gates + p, count);
+    c.store_first(out.cell + p, count);
+    (o * tanh_of(c)).store_first(out.hidden + p, count);
   }
 }
 
