@@ -72,6 +72,33 @@ struct MadeEdges {
   at::Tensor action;  // [E] position in the flattened [B, G, A]; -1: no single action made it
 };
 
+// Of a rooted walk that made no edge twice and nothing but its actions: a short sort in each row.
+MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk) {
+  const at::NoGradGuard guard;
+  const int64_t groups = walk.taken.size(1);
+  const auto whole = walk.source.options();
+  const std::vector<int64_t> rows = {shape.batch, groups, shape.queries, walk.steps},
+                             wide = {shape.batch, shape.heads, shape.queries, walk.steps};
+  const at::Tensor taken = walk.taken.view(rows), count = taken.sum(-1);
+  const auto [keys, order] =
+      walk.destination.view(rows).masked_fill(taken.logical_not(), shape.keys).sort(-1, false);
+  const at::Tensor made = keys < shape.keys;
+  const at::Tensor first = (at::arange(shape.batch * groups * shape.queries, whole) * walk.steps)
+                               .view({shape.batch, groups, shape.queries, 1});
+  const bool all = made.all().item<bool>();
+  const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
+    const at::Tensor each = values.expand(wide);
+    return all ? each.flatten() : each.masked_select(made.expand(wide));
+  };
+  MadeEdges result;
+  result.action = listed(first + order);
+  at::Tensor offsets = at::zeros({shape.rows() + 1}, whole);
+  offsets.narrow(0, 1, shape.rows())
+      .copy_(count.expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
+  result.edges = EdgeSet::from_trusted_csr(shape, offsets, listed(keys.to(at::kInt)));
+  return result;
+}
+
 MadeEdges make_edges(const EdgeRequest& request, const sac::WalkResult& walk, const at::Tensor& own_rows) {
   const at::NoGradGuard guard;
   const EdgeShape shape = request.shape();
@@ -240,16 +267,16 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
     const int64_t walkers = rooted ? inputs.allowed.size(2) : 1, predictions = rooted ? longest : 2 * longest;
     const at::Tensor keys =
         ops::stream_keys(request.random, kernels::Purpose::kEdges, {batch, groups, walkers, 0});
-    const auto uniforms = [&](uint32_t lane) {
-      return ops::reference::walk_uniforms(keys, walkers, predictions, lane, inputs.allowed.device(),
-                                           rooted ? request.first_row() : 0)
+    const auto uniforms = [&](size_t pair) {
+      return ops::reference::walk_uniforms(keys, walkers, predictions, kernels::kWalkLane,
+                                           inputs.allowed.device(), rooted ? request.first_row() : 0, pair)
           .view({batch, groups, walkers, predictions});
     };
-    const at::Tensor own = uniforms(kernels::kWalkLane);
-    choose = sac::sampling_chooser(
-        options.destinations == SacDestinations::kBlocks
-            ? at::stack({uniforms(kernels::kWalkBlockLane), own}, -1).flatten(3)  // block, key, block, ...
-            : own);
+    const at::Tensor own = uniforms(0);
+    choose =
+        sac::sampling_chooser(options.destinations == SacDestinations::kBlocks
+                                  ? at::stack({uniforms(1), own}, -1).flatten(3)  // block, key, block, ...
+                                  : own);
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
   return sac::rooted_walk(*this, inputs, choose,
@@ -271,7 +298,10 @@ EdgeChoice SacEdgesImpl::choose(const EdgeRequest& request) {
 
 EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::WalkResult& result,
                                    const EdgeRequest& request) const {
-  const MadeEdges made = make_edges(request, result, inputs.own_rows);
+  const bool plain = options.walk == SacWalk::kRooted && !options.duplicates && !result.certain.defined() &&
+                     !inputs.own_rows.defined() && result.steps > 0;
+  const MadeEdges made =
+      plain ? edges_of_rows(request.shape(), result) : make_edges(request, result, inputs.own_rows);
   EdgeChoice choice;
   choice.edges = made.edges;
   if (!is_training() || !at::GradMode::is_enabled()) return choice;

@@ -5,8 +5,8 @@
 
 namespace edgewise::kernels {
 
-inline constexpr uint32_t kWalkLane = 8;        // (row, prediction): the uniform number of one action
-inline constexpr uint32_t kRowChoiceLane = 9;   // (0, n): which row is looked at n-th
-inline constexpr uint32_t kWalkBlockLane = 10;  // (row, prediction): that of the block it lies in
+// (row, prediction): words 0 and 1 the uniform number of one action, 2 and 3 that of the block it lies in.
+inline constexpr uint32_t kWalkLane = 8;
+inline constexpr uint32_t kRowChoiceLane = 9;  // (0, n): which row is looked at n-th
 
 }  // namespace edgewise::kernels

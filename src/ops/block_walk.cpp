@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
@@ -66,12 +67,26 @@ struct Transposed {
   at::Tensor means;   // [B, G, P, N']
   at::Tensor weight;  // [G, 4P, P]
 };
+template <typename T>
 Transposed transposed(const Inputs& in, int64_t block) {
-  const int64_t blocks = in.means.size(2);
-  return {padded_last(padded_rows(in.key_nodes, blocks * block).unflatten(2, {blocks, block}).transpose(3, 4),
-                      kernels::padded_lanes(block))
-              .contiguous(),
-          padded_last(in.means.transpose(2, 3), kernels::padded_lanes(blocks)).contiguous(),
+  const int64_t units = in.key_nodes.size(0) * in.key_nodes.size(1), keys = in.key_nodes.size(2),
+                width = in.key_nodes.size(3), blocks = in.means.size(2),
+                padded = kernels::padded_lanes(block);
+  const at::Tensor transposed_keys = at::empty({units, blocks, width, padded}, in.key_nodes.options());
+  const T* from = in.key_nodes.const_data_ptr<T>();
+  T* to = transposed_keys.mutable_data_ptr<T>();
+  at::parallel_for(0, units * blocks, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t first = n % blocks * block, size = std::min(block, keys - first);
+      const T* nodes = from + (n / blocks * keys + first) * width;
+      for (int64_t p = 0; p < width; ++p) {
+        T* row = to + (n * width + p) * padded;
+        for (int64_t k = 0; k < size; ++k) row[k] = nodes[k * width + p];
+        std::fill(row + size, row + padded, T{0});
+      }
+    }
+  });
+  return {transposed_keys, padded_last(in.means.transpose(2, 3), kernels::padded_lanes(blocks)).contiguous(),
           in.weight_hh.transpose(1, 2).contiguous()};
 }
 
@@ -136,8 +151,8 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     call->taken = at::zeros(sizes, real.dtype(at::kBool));
     call->chosen = at::zeros(sizes, real.dtype(at::kBool));
     call->destination = at::zeros(sizes, real.dtype(at::kLong));
-    const Transposed layouts = transposed(in, call->block);
     AT_DISPATCH_FLOATING_TYPES(in.key_nodes.scalar_type(), "block_walk", [&] {
+      const Transposed layouts = transposed<scalar_t>(in, call->block);
       const auto params = params_of<scalar_t>(in, layouts, *call, log_prob, entropy);
       const auto kernels = kernels::cpu::active_block_walk_kernels<scalar_t>();
       const int64_t units = params.batch * params.groups * kernels::cpu::walk_blocks(params.queries);
@@ -173,8 +188,8 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       distance_grad = sums({queries + keys - 1});
       block_grad = sums({in.block_distance.size(1)});
     }
-    const Transposed layouts = transposed(in, call->block);
     AT_DISPATCH_FLOATING_TYPES(in.key_nodes.scalar_type(), "block_walk_backward", [&] {
+      const Transposed layouts = transposed<scalar_t>(in, call->block);
       kernels::BlockWalkGradParams<scalar_t> params;
       params.walk = params_of<scalar_t>(in, layouts, *call, saved[7], saved[8]);
       params.chunks = chunks;
@@ -232,7 +247,11 @@ RootedWalkActions block_walk(const RootedWalkTensors& tensors, const BlockWalkBl
   const int64_t width = tensors.query_nodes.size(3), padded = kernels::padded_lanes(width);
   // What a node gives to the gates when it is the input: once a node instead of once a step.
   const auto gates = [&](const at::Tensor& nodes) {
-    return padded_gates(at::matmul(nodes, tensors.weight_ih) + tensors.bias.unsqueeze(1), width);
+    if (tensors.bias.size(0) > 1)
+      return padded_gates(at::matmul(nodes, tensors.weight_ih) + tensors.bias.unsqueeze(1), width);
+    const at::Tensor flat =  // one pass over what is the largest tensor here
+        at::addmm(tensors.bias.select(0, 0), nodes.flatten(0, 2), tensors.weight_ih.select(0, 0));
+    return padded_gates(flat.view({nodes.size(0), 1, nodes.size(2), 4 * width}), width);
   };
   const at::Tensor query_gates = gates(tensors.query_nodes);
   const at::Tensor key_gates =

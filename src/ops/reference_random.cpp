@@ -94,12 +94,13 @@ at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges) {
 }
 
 at::Tensor walk_uniforms(const at::Tensor& head_keys, int64_t rows, int64_t steps, uint32_t lane,
-                         at::Device device, int64_t first_row) {
+                         at::Device device, int64_t first_row, size_t pair) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const auto words = philox_words(head_keys.to(device).view({-1, 1, 1}),
                                   (at::arange(rows, options) + first_row).view({1, -1, 1}),
                                   at::arange(steps, options).view({1, 1, -1}), lane, 10);
-  const at::Tensor bits = words[0].bitwise_left_shift(20) + words[1].bitwise_right_shift(12);
+  const at::Tensor bits =
+      words[2 * pair].bitwise_left_shift(20) + words[2 * pair + 1].bitwise_right_shift(12);
   return (bits.to(at::kDouble) + 0.5) * 0x1.0p-52;
 }
 

@@ -39,9 +39,10 @@ class BlockRows {
         closed_(static_cast<size_t>(params.blocks * padded_block_)),
         base_(static_cast<size_t>(R * padded_blocks_)),
         scores_(base_.size()),
-        key_scores_(static_cast<size_t>(padded_block_)),
+        key_scores_(static_cast<size_t>(R * padded_block_)),
         partial_means_(static_cast<size_t>(R * kMostPartial * params.width)),
         counts_(static_cast<size_t>(params.blocks)),
+        before_(counts_.size() + 1),
         left_(static_cast<size_t>(R * params.blocks)) {}
 
   struct Partial {
@@ -75,7 +76,7 @@ class BlockRows {
   int64_t padded_blocks() const { return padded_blocks_; }
   int64_t padded_block() const { return padded_block_; }
   const T* scores(int r) const { return scores_.data() + r * padded_blocks_; }
-  const T* key_scores() const { return key_scores_.data(); }
+  const T* key_scores(int r) const { return key_scores_.data() + r * padded_block_; }
   int partials(int r) const { return partial_count_[r]; }
   const Partial& partial(int r, int k) const { return partial_[r][k]; }
   const T* partial_mean(int r, int k) const {
@@ -94,9 +95,8 @@ class BlockRows {
   }
 
   void score_blocks(const T* hidden) {  // [R, P]
-    std::copy(base_.begin(), base_.end(), scores_.begin());
-    add_product<R>(hidden, p_.width, p_.width, p_.transposed_means + unit_ * p_.width * padded_blocks_,
-                   padded_blocks_, scores_.data());
+    add_product<R>(base_.data(), hidden, p_.width, p_.width,
+                   p_.transposed_means + unit_ * p_.width * padded_blocks_, padded_blocks_, scores_.data());
     for (int r = 0; r < rows_; ++r)
       for (int k = 0; k < partial_count_[r]; ++k) {
         const int64_t at = r * padded_blocks_ + partial_[r][k].block;
@@ -107,14 +107,20 @@ class BlockRows {
 
   // Keys that row r chose at steps before `step` are gone.
   void score_keys(int r, int64_t block, const T* hidden, int64_t step) {
-    T* s = key_scores_.data();
-    std::copy_n(closed_.data() + block * padded_block_, padded_block_, s);
-    add_product<1>(hidden, p_.width, p_.width,
+    T* s = key_scores_.data() + r * padded_block_;
+    const int64_t begin = begin_of(block), end = end_of(block);
+    const T* from = closed_.data() + block * padded_block_;
+    if (const T* add = distance(r)) {
+      using V = Vec<T>;
+      int64_t k = 0;
+      for (; k + V::kWidth <= end - begin; k += V::kWidth)
+        (V::load(from + k) + V::load(add + begin + k)).store(s + k);
+      for (; k < padded_block_; ++k) s[k] = from[k] + (k < end - begin ? add[begin + k] : T{0});
+      from = s;
+    }
+    add_product<1>(from, hidden, p_.width, p_.width,
                    p_.transposed_keys + (unit_ * p_.blocks + block) * p_.width * padded_block_, padded_block_,
                    s);
-    const int64_t begin = begin_of(block), end = end_of(block);
-    if (const T* add = distance(r))
-      for (int64_t k = 0; k < end - begin; ++k) s[k] += add[begin + k];
     for (int64_t j = begin; j < std::min(first(r), end); ++j) s[j - begin] = kForbidden<T>;
     for (int64_t j = std::max(last(r), begin); j < end; ++j) s[j - begin] = kForbidden<T>;
     const int64_t own = p_.excluded[row(r)];
@@ -147,6 +153,7 @@ class BlockRows {
 
   void open_item(int64_t item) {
     item_ = item;
+    empty_.clear();
     for (int64_t b = 0; b < p_.blocks; ++b) {
       T* closed = closed_.data() + b * padded_block_;
       std::fill_n(closed, padded_block_, kForbidden<T>);
@@ -157,6 +164,8 @@ class BlockRows {
         ++count;
       }
       counts_[static_cast<size_t>(b)] = count;
+      before_[static_cast<size_t>(b) + 1] = before_[static_cast<size_t>(b)] + count;
+      if (count == 0) empty_.push_back(b);
     }
   }
 
@@ -165,11 +174,16 @@ class BlockRows {
     int32_t* left = left_.data() + r * p_.blocks;
     std::fill_n(left, p_.blocks, 0);
     if (lo >= hi) return;
-    for (int64_t b = lo / p_.block; b <= (hi - 1) / p_.block; ++b) {
-      left[b] = counts_[static_cast<size_t>(b)];
-      if (left[b] > 0) base(r, b) = bias(r, b);
-      candidates_[r] += left[b];
-    }
+    const int64_t begin = lo / p_.block, end = (hi - 1) / p_.block + 1;
+    std::copy(counts_.begin() + begin, counts_.begin() + end, left + begin);
+    candidates_[r] = before_[static_cast<size_t>(end)] - before_[static_cast<size_t>(begin)];
+    T* base = base_.data() + r * padded_blocks_;
+    if (p_.block_distance)
+      std::copy_n(p_.block_distance + group_ * p_.block_distances + p_.block_start[row(r)] + begin,
+                  end - begin, base + begin);
+    else
+      std::fill(base + begin, base + end, T{0});
+    for (const int64_t b : empty_) base[b] = kForbidden<T>;
     if (lo % p_.block != 0) open_partial(r, lo / p_.block);
     if (hi % p_.block != 0 && hi < p_.keys) open_partial(r, hi / p_.block);
     if (own >= lo && own < hi) open_partial(r, own / p_.block);
@@ -201,9 +215,11 @@ class BlockRows {
   int64_t padded_blocks_, padded_block_;
   std::vector<T> closed_;         // [N, M']: 0, or forbidden by the mask or the end of the keys
   std::vector<T> base_, scores_;  // [R, N']: bias or forbidden; scores
-  std::vector<T> key_scores_;     // [M']
+  std::vector<T> key_scores_;     // [R, M']
   std::vector<T> partial_means_;  // [R, 3, P]
   std::vector<int32_t> counts_;   // [N] keys that the mask allows
+  std::vector<int64_t> before_;   // [N + 1] such keys in the blocks before
+  std::vector<int64_t> empty_;    // blocks without
   std::vector<int32_t> left_;     // [R, N] candidates that are left
   Partial partial_[R][kMostPartial] = {};
   int partial_count_[R] = {};
@@ -217,19 +233,45 @@ template <typename T>
 void step_rows(const BlockWalkParams<T>& p, int64_t group, const T* const* inputs, const T* hidden_before,
                const T* cell_before, bool at_start, T* gates, T* cell, T* hidden) {
   const int64_t wide = 4 * p.width;
-  for (int r = 0; r < R; ++r) std::copy_n(inputs[r], wide, gates + r * wide);
-  if (!at_start)  // the state is 0 before the first step
-    add_product<R>(hidden_before, p.width, p.width, p.weight_hh + group * p.width * wide, wide, gates);
+  if (at_start)  // the state is 0 before the first step
+    for (int r = 0; r < R; ++r) std::copy_n(inputs[r], wide, gates + r * wide);
+  else
+    add_product_to<R>([&](int r) EDGEWISE_INLINE_LAMBDA { return inputs[r]; }, hidden_before, p.width,
+                      p.width, p.weight_hh + group * p.width * wide, wide, gates);
   lstm_gates(R, p.width, gates, cell_before, cell, hidden);
 }
 
+// The softmax of one decision of each row, and the choice from it.
 template <typename T>
-double uniform_of(const BlockWalkParams<T>& p, int64_t unit, int64_t row, int64_t t, uint32_t lane) {
-  if (p.choice == WalkChoice::kGreedy) return 0;
-  const Words words = philox({static_cast<uint32_t>(row), static_cast<uint32_t>(t), 0, lane},
-                             std::bit_cast<uint64_t>(p.stream_keys[unit]));
-  return open_uniform(words[0], words[1]);
-}
+class Choices {
+ public:
+  Choices(const BlockWalkParams<T>& params, int64_t count)
+      : p_(params),
+        count_(count),
+        runs_a_row_(count / Vec<T>::kWidth),
+        shares_(static_cast<size_t>(R * count)),
+        runs_(static_cast<size_t>(R * runs_a_row_)) {}
+
+  void prepare(int r, const T* scores) {
+    softmax_[r] = softmax(scores, count_, shares_.data() + r * count_, runs_.data() + r * runs_a_row_);
+  }
+  int64_t choose(int r, const T* scores, double uniform) const {
+    if (p_.choice == WalkChoice::kGreedy) return likeliest(scores, count_, softmax_[r].top);
+    return draw(scores, count_, softmax_[r], shares_.data() + r * count_, runs_.data() + r * runs_a_row_,
+                uniform);
+  }
+  void levels(int r, T* to) const {  // normaliser and entropy
+    to[0] = softmax_[r].normaliser();
+    to[1] = to[0] - static_cast<T>(softmax_[r].weighted / softmax_[r].total);
+  }
+
+ private:
+  const BlockWalkParams<T>& p_;
+  int64_t count_, runs_a_row_;
+  std::vector<T> shares_;
+  std::vector<double> runs_;
+  Softmax<T> softmax_[R] = {};
+};
 
 template <typename T>
 void forward(const BlockWalkParams<T>& p, int64_t begin, int64_t end) {
@@ -237,7 +279,7 @@ void forward(const BlockWalkParams<T>& p, int64_t begin, int64_t end) {
   BlockRows<T> rows(p);
   const auto size = static_cast<size_t>(R * p.width);
   std::vector<T> hidden(size), cell(size), next_hidden(size), next_cell(size), gates(4 * size);
-  std::vector<T> shares(static_cast<size_t>(std::max(rows.padded_blocks(), rows.padded_block())));
+  Choices<T> block_choices(p, rows.padded_blocks()), key_choices(p, rows.padded_block());
   for (int64_t n = begin; n < end; ++n) {
     const int64_t unit = n / blocks;
     rows.open(unit, n % blocks * R);
@@ -272,27 +314,41 @@ void forward(const BlockWalkParams<T>& p, int64_t begin, int64_t end) {
       hidden.swap(next_hidden);
       cell.swap(next_cell);
       rows.score_blocks(hidden.data());
-      for (int r = 0; r < rows.rows(); ++r) {
-        if (!choosing[r] || t >= rows.limit(r)) continue;
-        const int64_t at = rows.place(r) + t;
-        const Prediction<T> block =
-            predict(rows.scores(r), rows.padded_blocks(), p.choice,
-                    uniform_of(p, unit, rows.row(r), t, kWalkBlockLane), shares.data());
-        rows.score_keys(r, block.index, hidden.data() + r * p.width, t);
-        const Prediction<T> key = predict(rows.key_scores(), rows.padded_block(), p.choice,
-                                          uniform_of(p, unit, rows.row(r), t, kWalkLane), shares.data());
-        const int64_t j = rows.begin_of(block.index) + key.index;
+      // Decision by decision over all rows, so that the rows' chains of dependent work overlap.
+      int live[R], count = 0;
+      for (int r = 0; r < rows.rows(); ++r)
+        if (choosing[r] && t < rows.limit(r)) live[count++] = r;
+      int64_t block[R], key[R];
+      double block_uniform[R] = {}, key_uniform[R] = {};
+      for (int k = 0; k < count && p.choice == WalkChoice::kSample; ++k) {
+        const Words words =
+            philox({static_cast<uint32_t>(rows.row(live[k])), static_cast<uint32_t>(t), 0, kWalkLane},
+                   std::bit_cast<uint64_t>(p.stream_keys[unit]));
+        key_uniform[k] = open_uniform(words[0], words[1]);
+        block_uniform[k] = open_uniform(words[2], words[3]);
+      }
+      for (int k = 0; k < count; ++k) block_choices.prepare(live[k], rows.scores(live[k]));
+      for (int k = 0; k < count; ++k)
+        block[k] = block_choices.choose(live[k], rows.scores(live[k]), block_uniform[k]);
+      for (int k = 0; k < count; ++k) {
+        rows.score_keys(live[k], block[k], hidden.data() + live[k] * p.width, t);
+        key_choices.prepare(live[k], rows.key_scores(live[k]));
+      }
+      for (int k = 0; k < count; ++k)
+        key[k] = key_choices.choose(live[k], rows.key_scores(live[k]), key_uniform[k]);
+      for (int k = 0; k < count; ++k) {
+        const int r = live[k];
+        const int64_t at = rows.place(r) + t, j = rows.begin_of(block[k]) + key[k];
         rows.take(r, j);
         p.destination[at] = j;
         p.taken[at] = p.chosen[at] = true;
-        p.log_prob[at] = block.log_prob + key.log_prob;
-        p.entropy[at] = block.entropy + key.entropy;
         T* levels = p.levels + 4 * at;
-        levels[0] = block.normaliser;
-        levels[1] = block.entropy;
-        levels[2] = key.normaliser;
-        levels[3] = key.entropy;
+        block_choices.levels(r, levels);
+        key_choices.levels(r, levels + 2);
+        p.log_prob[at] = rows.scores(r)[block[k]] - levels[0] + (rows.key_scores(r)[key[k]] - levels[2]);
+        p.entropy[at] = levels[1] + levels[3];
         inputs[r] = p.key_gates + (unit * p.keys + j) * wide;
+        for (int64_t c = 0; c < wide; c += kWalkLanes) __builtin_prefetch(inputs[r] + c);
       }
     }
   }
@@ -344,7 +400,7 @@ class BackwardRows {
       if (t == 0) break;
       add_outer<R>(hidden(t - 1), width_, width_, d_.data(), wide_, out.weight_hh);
       std::fill(dh_.begin(), dh_.end(), T{0});
-      add_product<R>(d_.data(), wide_, wide_, weight, width_, dh_.data());
+      add_product<R>(dh_.data(), d_.data(), wide_, wide_, weight, width_, dh_.data());
     }
     spread_partials(out);
   }
@@ -388,8 +444,8 @@ class BackwardRows {
     for (int r = 0; r < rows_.rows(); ++r)
       if (acts(r, t)) row_step(r, t, out);
     // Means that all rows share.
-    add_product<R>(ds_.data(), padded, p_.blocks, p_.means + rows_.unit() * p_.blocks * width_, width_,
-                   dh_.data());
+    add_product<R>(dh_.data(), ds_.data(), padded, p_.blocks, p_.means + rows_.unit() * p_.blocks * width_,
+                   width_, dh_.data());
     add_outer<R>(ds_.data(), padded, p_.blocks, hidden(t), width_, out.means);
   }
 
@@ -412,14 +468,14 @@ class BackwardRows {
     }
     rows_.score_keys(r, block, h, t);
     const int64_t begin = rows_.begin_of(block), size = rows_.end_of(block) - begin;
-    prediction_grads(rows_.key_scores(), rows_.padded_block(), j - begin, dlogp, dentropy, levels[2],
+    prediction_grads(rows_.key_scores(r), rows_.padded_block(), j - begin, dlogp, dentropy, levels[2],
                      levels[3], dk_.data());
     if (out.distance) {
       T* to = out.distance + p_.queries - 1 - rows_.row(r) + begin;
       for (int64_t k = 0; k < size; ++k) to[k] += dk_[static_cast<size_t>(k)];
     }
-    add_product<1>(dk_.data(), size, size, p_.key_nodes + (rows_.unit() * p_.keys + begin) * width_, width_,
-                   dh);
+    add_product<1>(dh, dk_.data(), size, size, p_.key_nodes + (rows_.unit() * p_.keys + begin) * width_,
+                   width_, dh);
     for (int64_t k = 0; k < size; ++k)
       add_scaled(dk_[static_cast<size_t>(k)], h, width_, out.key_nodes + (begin + k) * width_);
   }

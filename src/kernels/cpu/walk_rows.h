@@ -3,6 +3,7 @@
 // multiple of kWalkLanes.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -12,20 +13,20 @@
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 
-template <int Rows, int N, typename T>
-EDGEWISE_INLINE void product_tile(const T* left, int64_t stride, int64_t depth, const T* right,
-                                  int64_t columns, T* out) {
+template <int Rows, int N, typename T, typename From>
+EDGEWISE_INLINE void product_tile(const From& from, int64_t c, const T* left, int64_t stride, int64_t depth,
+                                  const T* right, int64_t columns, T* out) {
   using V = Vec<T>;
   constexpr int W = V::kWidth;
   V sums[Rows][N];
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) sums[r][n] = V::load(out + r * columns + n * W);
+    for (int n = 0; n < N; ++n) sums[r][n] = V::load(from(r) + c + n * W);
   for (int64_t k = 0; k < depth; ++k) {
     V b[N];
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) b[n] = V::load(right + k * columns + n * W);
+    for (int n = 0; n < N; ++n) b[n] = V::load(right + k * columns + c + n * W);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       const V a = V::broadcast(left[r * stride + k]);
@@ -36,17 +37,25 @@ EDGEWISE_INLINE void product_tile(const T* left, int64_t stride, int64_t depth, 
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) sums[r][n].store(out + r * columns + n * W);
+    for (int n = 0; n < N; ++n) sums[r][n].store(out + r * columns + c + n * W);
 }
 
-// out[r][c] += sum_k left[r][k] right[k][c]; rows of `left` are `stride` apart, `right` is [depth, columns].
-template <int Rows, typename T>
-void add_product(const T* left, int64_t stride, int64_t depth, const T* right, int64_t columns, T* out) {
+// out[r][c] = from(r)[c] + sum_k left[r][k] right[k][c]; rows of `left` are `stride` apart, `right` is
+// [depth, columns]. from(r) may be row r of out.
+template <int Rows, typename T, typename From>
+void add_product_to(const From& from, const T* left, int64_t stride, int64_t depth, const T* right,
+                    int64_t columns, T* out) {
   constexpr int W = Vec<T>::kWidth, kWide = Rows == 1 ? 4 : W == 16 ? 2 : 1;  // what registers hold
   int64_t c = 0;
   for (; c + kWide * W <= columns; c += kWide * W)
-    product_tile<Rows, kWide>(left, stride, depth, right + c, columns, out + c);
-  for (; c < columns; c += W) product_tile<Rows, 1>(left, stride, depth, right + c, columns, out + c);
+    product_tile<Rows, kWide>(from, c, left, stride, depth, right, columns, out);
+  for (; c < columns; c += W) product_tile<Rows, 1>(from, c, left, stride, depth, right, columns, out);
+}
+template <int Rows, typename T>
+void add_product(const T* from, const T* left, int64_t stride, int64_t depth, const T* right, int64_t columns,
+                 T* out) {
+  add_product_to<Rows>([=](int r) EDGEWISE_INLINE_LAMBDA { return from + r * columns; }, left, stride, depth,
+                       right, columns, out);
 }
 
 // out[k][c] += sum over rows of left[r][k] right[r][c], k < count.
@@ -129,53 +138,69 @@ void lstm_gate_grads(int rows, int64_t width, const T* gates, const T* cell_befo
   }
 }
 
+// A softmax over `count` scores. shares [count] and runs [count / lanes] belong to it: e^(s - top), and their
+// sums up to the end of each vector.
 template <typename T>
-struct Prediction {
-  int64_t index;
-  T log_prob, entropy, normaliser;
-};
+struct Softmax {
+  T top;
+  double total, weighted;  // sums of shares, and of shares times scores
 
-// Softmax over `count` scores and the choice of one: the likeliest, or the first whose running sum of shares
-// passes `uniform` times the total. `shares` is scratch of the same size.
+  T normaliser() const { return top + static_cast<T>(std::log(total)); }
+};
 template <typename T>
-Prediction<T> predict(const T* scores, int64_t count, WalkChoice choice, double uniform, T* shares) {
+Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
   using V = Vec<T>;
   constexpr int W = V::kWidth;
   V most = V::load(scores);
   for (int64_t j = W; j < count; j += W) most = max(most, V::load(scores + j));
   const T top = largest(most);
-  double total = 0;
   V products = V::zero();
   for (int64_t j = 0; j < count; j += W) {
     const V score = V::load(scores + j), share = exp(score - V::broadcast(top));
     share.store(shares + j);
-    total += static_cast<double>(sum(share));
     products = fma(share, score, products);
   }
-  int64_t index = -1;
-  if (choice == WalkChoice::kSample) {
-    const double target = uniform * total;
-    double running = 0;
-    for (int64_t j = 0; j < count && index < 0; j += W) {
-      const double next = running + static_cast<double>(sum(V::load(shares + j)));
-      if (next > target) {
-        for (int64_t k = j; k < j + W; ++k) {
-          if (shares[k] == 0) continue;
-          index = k;  // rounding may leave the sum just below the target: then the last of these
-          running += static_cast<double>(shares[k]);
-          if (running > target) break;
-        }
-      }
-      running = next;
-    }
+  double total = 0;
+  for (int64_t from = 0; from < count; from += W * W) {  // the sums of W vectors at once
+    const int vectors = static_cast<int>(std::min<int64_t>(W, (count - from) / W));
+    T sums[W];
+    transpose_reduce<T>(
+        [&](int n)
+            EDGEWISE_INLINE_LAMBDA { return n < vectors ? V::load(shares + from + n * W) : V::zero(); },
+        vectors)
+        .store(sums);
+    for (int n = 0; n < vectors; ++n) *runs++ = total += static_cast<double>(sums[n]);
   }
-  if (index < 0) {
-    for (index = 0; index < count && scores[index] != top;) ++index;
-    if (index == count) index = 0;  // no number at all: any valid place
+  return {top, total, static_cast<double>(sum(products))};
+}
+
+// The place of the largest score; 0 when there is no number at all, which is always a valid place.
+template <typename T>
+int64_t likeliest(const T* scores, int64_t count, T top) {
+  for (int64_t j = 0; j < count; ++j)
+    if (scores[j] == top) return j;
+  return 0;
+}
+// The first place where the running sum of shares passes target = uniform * total. Without branches on the
+// way: where it ends is random, and a wrong guess would hold up the next rows.
+template <typename T>
+int64_t draw(const T* scores, int64_t count, const Softmax<T>& softmax, const T* shares, const double* runs,
+             double uniform) {
+  constexpr int W = Vec<T>::kWidth;
+  const double target = uniform * softmax.total;
+  int64_t run = 0;
+  for (int64_t n = 0; n < count / W; ++n) run += runs[n] <= target;
+  if (run == count / W) return likeliest(scores, count, softmax.top);
+  double running = run == 0 ? 0 : runs[run - 1];
+  int64_t lane = 0;
+  for (int k = 0; k < W; ++k) {
+    running += static_cast<double>(shares[run * W + k]);
+    lane += running <= target;
   }
-  const T normaliser = top + static_cast<T>(std::log(total));
-  return {index, scores[index] - normaliser,
-          normaliser - static_cast<T>(static_cast<double>(sum(products)) / total), normaliser};
+  if (lane < W) return run * W + lane;
+  // Rounding left the vector's end just below the target: its last share.
+  for (lane = W - 1; shares[run * W + lane] == 0;) --lane;
+  return run * W + lane;
 }
 
 // ds_j = dlogp (1[j chosen] - p_j) - dH p_j (log p_j + H), for log p of the chosen one and the entropy H.
