@@ -17,6 +17,7 @@
 
 #include <cmath>
 #include <ostream>
+#include <tuple>
 
 #include "edges/sac_distill.h"
 #include "edges/sac_fused.h"
@@ -72,30 +73,34 @@ struct MadeEdges {
   at::Tensor action;  // [E] position in the flattened [B, G, A]; -1: no single action made it
 };
 
-// Of a rooted walk that made no edge twice and nothing but its actions: a short sort in each row.
-MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk) {
+// Of a rooted walk that made no edge twice and nothing but its actions: a short sort in each row. Who does
+// not learn needs no actions.
+MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, bool with_actions) {
   const at::NoGradGuard guard;
-  const int64_t groups = walk.taken.size(1);
+  const int64_t groups = walk.taken.size(1), steps = walk.steps;
   const auto whole = walk.source.options();
-  const std::vector<int64_t> rows = {shape.batch, groups, shape.queries, walk.steps},
-                             wide = {shape.batch, shape.heads, shape.queries, walk.steps};
-  const at::Tensor taken = walk.taken.view(rows), count = taken.sum(-1);
-  const auto [keys, order] =
-      walk.destination.view(rows).masked_fill(taken.logical_not(), shape.keys).sort(-1, false);
-  const at::Tensor made = keys < shape.keys;
-  const at::Tensor first = (at::arange(shape.batch * groups * shape.queries, whole) * walk.steps)
-                               .view({shape.batch, groups, shape.queries, 1});
-  const bool all = made.all().item<bool>();
+  const std::vector<int64_t> rows = {shape.batch, groups, shape.queries, steps},
+                             wide = {shape.batch, shape.heads, shape.queries, steps};
+  const at::Tensor taken = walk.taken.view(rows);
+  const bool all = taken.all().item<bool>();
+  at::Tensor keys = walk.destination.view(rows).to(at::kInt), order;
+  if (!all) keys.masked_fill_(taken.logical_not(), shape.keys);
+  std::tie(keys, order) = keys.sort(-1, false);
+  const at::Tensor made = all ? taken : keys < shape.keys;
   const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
     const at::Tensor each = values.expand(wide);
     return all ? each.flatten() : each.masked_select(made.expand(wide));
   };
   MadeEdges result;
-  result.action = listed(first + order);
-  at::Tensor offsets = at::zeros({shape.rows() + 1}, whole);
-  offsets.narrow(0, 1, shape.rows())
-      .copy_(count.expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
-  result.edges = EdgeSet::from_trusted_csr(shape, offsets, listed(keys.to(at::kInt)));
+  if (with_actions) {
+    const at::Tensor first = at::arange(shape.batch * groups * shape.queries, whole) * steps;
+    result.action = listed(first.view({shape.batch, groups, shape.queries, 1}) + order);
+  }
+  at::Tensor offsets = at::arange(shape.rows() + 1, whole) * steps;
+  if (!all)
+    offsets.narrow(0, 1, shape.rows())
+        .copy_(taken.sum(-1).expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
+  result.edges = EdgeSet::from_trusted_csr(shape, offsets, listed(keys));
   return result;
 }
 
@@ -300,11 +305,12 @@ EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::Wal
                                    const EdgeRequest& request) const {
   const bool plain = options.walk == SacWalk::kRooted && !options.duplicates && !result.certain.defined() &&
                      !inputs.own_rows.defined() && result.steps > 0;
+  const bool learns = is_training() && at::GradMode::is_enabled();
   const MadeEdges made =
-      plain ? edges_of_rows(request.shape(), result) : make_edges(request, result, inputs.own_rows);
+      plain ? edges_of_rows(request.shape(), result, learns) : make_edges(request, result, inputs.own_rows);
   EdgeChoice choice;
   choice.edges = made.edges;
-  if (!is_training() || !at::GradMode::is_enabled()) return choice;
+  if (!learns) return choice;
 
   EdgePolicy policy = make_policy(inputs, result, request);
   if (options.estimator == SacEstimator::kEdgeCredit || options.estimator == SacEstimator::kStraightThrough) {

@@ -1,6 +1,7 @@
 #include "edges/sac_fused.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -108,7 +109,8 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
                                    steps,
                                    options.duplicates,
                                    choice,
-                                   keys};
+                                   keys,
+                                   predictor.is_training() && at::GradMode::is_enabled()};
   const ops::RootedWalkActions actions = options.destinations == SacDestinations::kBlocks
                                              ? ops::block_walk(tensors, blocks_of(predictor, request), rules)
                                              : ops::rooted_walk(tensors, rules);
@@ -118,8 +120,9 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   result.log_prob = actions.log_prob.flatten(2);
   result.entropy = actions.entropy.flatten(2);
   result.source = at::arange(shape.queries, whole)
-                      .repeat_interleave(steps)
-                      .view({1, 1, -1})
+                      .unsqueeze(1)
+                      .expand({shape.queries, steps})
+                      .reshape({1, 1, -1})
                       .expand_as(result.destination);
   return result;
 }

@@ -50,7 +50,7 @@ struct BlockWalkParams {
   int64_t* destination = nullptr;
   bool* taken = nullptr;   // an edge was made
   bool* chosen = nullptr;  // ... by choice: it has a log-probability
-  T* log_prob = nullptr;
+  T* log_prob = nullptr;   // null = nobody learns from this walk: nor entropy and levels
   T* entropy = nullptr;
   T* levels = nullptr;  // [B, G, L, T, 4]: normaliser and entropy of the block, then of the key
 };

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include <edgewise/ops/functional.h>
 
@@ -127,9 +128,11 @@ kernels::BlockWalkParams<T> params_of(const Inputs& in, const Transposed& layout
   p.destination = call.destination.mutable_data_ptr<int64_t>();
   p.taken = call.taken.mutable_data_ptr<bool>();
   p.chosen = call.chosen.mutable_data_ptr<bool>();
-  p.log_prob = log_prob.mutable_data_ptr<T>();
-  p.entropy = entropy.mutable_data_ptr<T>();
-  p.levels = call.levels.mutable_data_ptr<T>();
+  if (call.rules.learns) {
+    p.log_prob = log_prob.mutable_data_ptr<T>();
+    p.entropy = entropy.mutable_data_ptr<T>();
+    p.levels = call.levels.mutable_data_ptr<T>();
+  }
   return p;
 }
 
@@ -147,7 +150,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
                                         call->rules.steps};
     const auto real = in.key_nodes.options();
     const at::Tensor log_prob = at::zeros(sizes, real), entropy = at::zeros(sizes, real);
-    call->levels = at::empty({sizes[0], sizes[1], sizes[2], sizes[3], 4}, real);
+    if (call->rules.learns) call->levels = at::empty({sizes[0], sizes[1], sizes[2], sizes[3], 4}, real);
     call->taken = at::zeros(sizes, real.dtype(at::kBool));
     call->chosen = at::zeros(sizes, real.dtype(at::kBool));
     call->destination = at::zeros(sizes, real.dtype(at::kLong));
@@ -156,7 +159,13 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       const auto params = params_of<scalar_t>(in, layouts, *call, log_prob, entropy);
       const auto kernels = kernels::cpu::active_block_walk_kernels<scalar_t>();
       const int64_t units = params.batch * params.groups * kernels::cpu::walk_blocks(params.queries);
-      at::parallel_for(0, units, 1, [&](int64_t begin, int64_t end) { kernels.forward(params, begin, end); });
+      // Threads take the next few units as they finish: a core that is held up holds up nothing else.
+      constexpr int64_t kTaken = 32;  // each call sets its rows up once
+      std::atomic<int64_t> next{0};
+      at::parallel_for(0, std::min<int64_t>(at::get_num_threads(), units), 1, [&](int64_t, int64_t) {
+        for (int64_t begin = next.fetch_add(kTaken); begin < units; begin = next.fetch_add(kTaken))
+          kernels.forward(params, begin, std::min(begin + kTaken, units));
+      });
     });
     context->save_for_backward({in.query_gates, in.key_gates, in.key_nodes, in.means, in.weight_hh,
                                 in.distance, in.block_distance, log_prob, entropy});

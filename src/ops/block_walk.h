@@ -12,7 +12,8 @@ struct BlockWalkBlocks {
   at::Tensor start;     // [L] int64
 };
 
-// As rooted_walk(); every prediction is a block, then a key inside it.
+// As rooted_walk(), but log_prob and entropy are zeros unless rules.learns; every prediction is a block, then
+// a key inside it.
 RootedWalkActions block_walk(const RootedWalkTensors& tensors, const BlockWalkBlocks& blocks,
                              const RootedWalkRules& rules);
 

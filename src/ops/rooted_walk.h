@@ -28,6 +28,7 @@ struct RootedWalkRules {
   bool duplicates = false;
   kernels::WalkChoice choice = kernels::WalkChoice::kSample;
   at::Tensor stream_keys;  // [B * G] int64; kSample
+  bool learns = true;      // whether log-probabilities and entropies are wanted; block_walk only
 };
 
 struct RootedWalkActions {

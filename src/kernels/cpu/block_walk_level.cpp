@@ -228,17 +228,16 @@ class BlockRows {
   int rows_ = 0;
 };
 
-// One LSTM step of eight rows, whose inputs' gates are given.
+// The gates of one LSTM step of eight rows, before their functions; what the inputs give to them is given.
 template <typename T>
-void step_rows(const BlockWalkParams<T>& p, int64_t group, const T* const* inputs, const T* hidden_before,
-               const T* cell_before, bool at_start, T* gates, T* cell, T* hidden) {
+void gates_of_rows(const BlockWalkParams<T>& p, int64_t group, const T* const* inputs, const T* hidden_before,
+                   bool at_start, T* gates) {
   const int64_t wide = 4 * p.width;
   if (at_start)  // the state is 0 before the first step
     for (int r = 0; r < R; ++r) std::copy_n(inputs[r], wide, gates + r * wide);
   else
     add_product_to<R>([&](int r) EDGEWISE_INLINE_LAMBDA { return inputs[r]; }, hidden_before, p.width,
                       p.width, p.weight_hh + group * p.width * wide, wide, gates);
-  lstm_gates(R, p.width, gates, cell_before, cell, hidden);
 }
 
 // The softmax of one decision of each row, and the choice from it.
@@ -309,8 +308,8 @@ void forward(const BlockWalkParams<T>& p, int64_t begin, int64_t end) {
     }
     std::fill(cell.begin(), cell.end(), T{0});
     for (int64_t t = 0; t < longest; ++t) {
-      step_rows(p, unit % p.groups, inputs, hidden.data(), cell.data(), t == 0, gates.data(),
-                next_cell.data(), next_hidden.data());
+      gates_of_rows(p, unit % p.groups, inputs, hidden.data(), t == 0, gates.data());
+      lstm_state(R, p.width, gates.data(), cell.data(), next_cell.data(), next_hidden.data());
       hidden.swap(next_hidden);
       cell.swap(next_cell);
       rows.score_blocks(hidden.data());
@@ -342,11 +341,13 @@ void forward(const BlockWalkParams<T>& p, int64_t begin, int64_t end) {
         rows.take(r, j);
         p.destination[at] = j;
         p.taken[at] = p.chosen[at] = true;
-        T* levels = p.levels + 4 * at;
-        block_choices.levels(r, levels);
-        key_choices.levels(r, levels + 2);
-        p.log_prob[at] = rows.scores(r)[block[k]] - levels[0] + (rows.key_scores(r)[key[k]] - levels[2]);
-        p.entropy[at] = levels[1] + levels[3];
+        if (p.log_prob) {
+          T* levels = p.levels + 4 * at;
+          block_choices.levels(r, levels);
+          key_choices.levels(r, levels + 2);
+          p.log_prob[at] = rows.scores(r)[block[k]] - levels[0] + (rows.key_scores(r)[key[k]] - levels[2]);
+          p.entropy[at] = levels[1] + levels[3];
+        }
         inputs[r] = p.key_gates + (unit * p.keys + j) * wide;
         for (int64_t c = 0; c < wide; c += kWalkLanes) __builtin_prefetch(inputs[r] + c);
       }
@@ -422,8 +423,8 @@ class BackwardRows {
       inputs[r] = p_.query_gates + (unit * p_.queries + rows_.row(std::min(r, rows_.rows() - 1))) * wide_;
     std::fill_n(cell(-1), R * width_, T{0});
     for (int64_t t = 0; t < steps; ++t) {
-      step_rows<T>(p_, unit % p_.groups, inputs, hidden(t - 1), cell(t - 1), t == 0, gates(t), cell(t),
-                   hidden(t));
+      gates_of_rows<T>(p_, unit % p_.groups, inputs, hidden(t - 1), t == 0, gates(t));
+      lstm_gates(R, width_, gates(t), cell(t - 1), cell(t), hidden(t));
       for (int r = 0; r < rows_.rows(); ++r) {
         if (!acts(r, t)) continue;
         const int64_t j = p_.destination[rows_.place(r) + t];

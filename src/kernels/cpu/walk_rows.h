@@ -23,7 +23,23 @@ EDGEWISE_INLINE void product_tile(const From& from, int64_t c, const T* left, in
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) sums[r][n] = V::load(from(r) + c + n * W);
-  for (int64_t k = 0; k < depth; ++k) {
+  int64_t k = 0;
+  if constexpr (Rows == 1) {  // one row alone would wait for its own sums: two of them, in turn
+    V odd[N];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) odd[n] = V::zero();
+    for (; k + 2 <= depth; k += 2) {
+      const V a = V::broadcast(left[k]), b = V::broadcast(left[k + 1]);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        sums[0][n] = fma(a, V::load(right + k * columns + c + n * W), sums[0][n]);
+        odd[n] = fma(b, V::load(right + (k + 1) * columns + c + n * W), odd[n]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) sums[0][n] = sums[0][n] + odd[n];
+  }
+  for (; k < depth; ++k) {
     V b[N];
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) b[n] = V::load(right + k * columns + c + n * W);
@@ -115,6 +131,30 @@ void lstm_gates(int rows, int64_t width, T* gates, const T* cell_before, T* cell
   }
 }
 
+// The same state without the gates: divisions are what is slow, and two are enough. With a = e^-i, b = e^-f,
+// d = e^2g:  c' = (c (1 + a)(1 + d) + (d - 1)(1 + b)) / ((1 + a)(1 + b)(1 + d)), and h' likewise. Arguments
+// stop at 29, where a sigmoid is 3e-13, so that no product overflows.
+template <typename T>
+void lstm_state(int rows, int64_t width, const T* gates, const T* cell_before, T* cell, T* hidden) {
+  using V = Vec<T>;
+  const V one = V::broadcast(1), least = V::broadcast(-29);
+  const auto exp_minus = [&](V x) EDGEWISE_INLINE_LAMBDA { return exp(V::zero() - max(least, x)); };
+  const auto exp_twice = [&](V x) EDGEWISE_INLINE_LAMBDA { return exp_minus(V::zero() - (x + x)); };
+  for (int r = 0; r < rows; ++r) {
+    const T* gate = gates + r * 4 * width;
+    for (int64_t p = 0; p < width; p += V::kWidth) {
+      const V a = one + exp_minus(V::load(gate + p)), b = one + exp_minus(V::load(gate + width + p)),
+              d = exp_twice(V::load(gate + 2 * width + p)),
+              e = one + exp_minus(V::load(gate + 3 * width + p));
+      const V ad = a * (one + d);
+      const V c = fma(V::load(cell_before + r * width + p), ad, (d - one) * b) / (ad * b);
+      const V bent = exp_twice(c);
+      c.store(cell + r * width + p);
+      ((bent - one) / (e * (bent + one))).store(hidden + r * width + p);
+    }
+  }
+}
+
 // d [rows, 4P]: gradients of the gates before their functions; dc becomes that of cell_before.
 template <typename T>
 void lstm_gate_grads(int rows, int64_t width, const T* gates, const T* cell_before, const T* cell,
@@ -155,6 +195,7 @@ Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
   for (int64_t j = W; j < count; j += W) most = max(most, V::load(scores + j));
   const T top = largest(most);
   V products = V::zero();
+#pragma GCC unroll 4
   for (int64_t j = 0; j < count; j += W) {
     const V score = V::load(scores + j), share = exp(score - V::broadcast(top));
     share.store(shares + j);
