@@ -316,7 +316,10 @@ TEST_P(Distillation, ApproachesDenseAttention) {
     last = loss.item<double>();
   }
   EXPECT_LT(last, 0.25 * first);
-  // What it then chooses first is what dense attention weighs most.
+  // What it then chooses first is what dense attention weighs most. In blocks the heaviest key may lie in a
+  // block that another one outweighs, and a block's mean cannot say it all: there the divergence alone
+  // counts.
+  if (GetParam().block > 0) return;
   source->eval();
   source->options.test_decoding = WalkDecoding::kGreedy;
   source->options.alpha = 1;
