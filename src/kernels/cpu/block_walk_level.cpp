@@ -195,12 +195,16 @@ class BlockRows {
     candidates_[r] -= left;
     left = 0;
     T* mean = partial_means_.data() + (r * kMostPartial + partial_count_[r]) * p_.width;
-    std::fill_n(mean, p_.width, T{0});
-    for (int64_t j = begin_of(block); j < end_of(block); ++j) {
-      if (!is_candidate(r, j)) continue;
-      add_scaled<T>(1, p_.key_nodes + (unit_ * p_.keys + j) * p_.width, p_.width, mean);
-      ++left;
+    const int64_t begin = std::max(begin_of(block), first(r)), end = std::min(end_of(block), last(r));
+    using V = Vec<T>;
+    for (int64_t p = 0; p < p_.width; p += V::kWidth) {
+      const T* nodes = p_.key_nodes + unit_ * p_.keys * p_.width + p;
+      V sum = V::zero();
+      for (int64_t j = begin; j < end; ++j)
+        if (is_candidate(r, j)) sum = sum + V::load(nodes + j * p_.width);
+      sum.store(mean + p);
     }
+    for (int64_t j = begin; j < end; ++j) left += is_candidate(r, j);
     candidates_[r] += left;
     if (left == 0) {
       base(r, block) = kForbidden<T>;
