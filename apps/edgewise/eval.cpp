@@ -34,6 +34,9 @@ int run(const EvalArguments& arguments) {
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string(), arguments.overrides);
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const data::Split split = data::parse_split(arguments.split);
+  TORCH_CHECK_VALUE(!arguments.record || split == data::Split::kTest,
+                    "eval: expected --split test with --record; got ", arguments.split,
+                    ". A run's own record has validation figures already.");
   const auto dataset = open_dataset(recipe);
   const ModelPtr model = train::build_model(recipe, *dataset);
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
@@ -50,8 +53,6 @@ int run(const EvalArguments& arguments) {
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.record) {
-    TORCH_CHECK_VALUE(split == data::Split::kTest, "eval: expected --split test with --record; got ",
-                      arguments.split, ". A run's own record has validation figures already.");
     const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
     train::MetricRecord record = {
         {"kind", "test"},

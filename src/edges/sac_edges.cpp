@@ -390,6 +390,10 @@ std::string SacEdgesImpl::causal_refusal() const {
 }
 
 std::string SacEdgesImpl::growth_refusal() const {
+  if (options.destinations == SacDestinations::kBlocks)
+    return "sac.destinations = blocks counts its blocks from the first query of a pass; use sac.destinations "
+           "= "
+           "all";
   if (options.budget == 0) return {};
   return "sac.budget is shared out over the whole sequence, however long it becomes; use sac.alpha, a number "
          "per token";

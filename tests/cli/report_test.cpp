@@ -12,15 +12,20 @@ using testing::HasSubstr;
 
 // A run folder as training leaves it, with the given test figures.
 void write_run(const ScratchFolder& scratch, const std::string& name, const std::string& recipe,
-               const std::string& accuracy, const std::string& density) {
+               const std::string& accuracy, const std::string& density, int64_t step = 5000) {
   std::filesystem::create_directories(scratch / name);
   scratch.write(name + "/config.toml", recipe);
+  const std::string at = "\"step\": " + std::to_string(step) + ", ";
   scratch.write(
       name + "/metrics.jsonl",
-      R"({"kind": "train", "step": 10, "task_loss": 1.5, "density": [0.2, 0.3, 0.1, 0.4], "time_examples_per_s": 5.0, "memory_peak_mb": 7.0}
-{"kind": "eval", "step": 10, "split": "validation", "loss": 1.0, "accuracy": 0.5, "density": [0.1, 0.1, 0.1, 0.1]}
-{"kind": "test", "step": 10, "split": "test", "loss": 1.25, "accuracy": )" +
-          accuracy + R"(, "density": )" + density + "}\n");
+      "{\"kind\": \"train\", " + at +
+          R"("task_loss": 1.5, "density": [0.2, 0.3, 0.1, 0.4], "time_examples_per_s": 5.0, "memory_peak_mb": 7.0}
+{"kind": "eval", )" +
+          at +
+          R"("split": "validation", "loss": 1.0, "accuracy": 0.5, "density": [0.1, 0.1, 0.1, 0.1]}
+{"kind": "test", )" +
+          at + R"("split": "test", "loss": 1.25, "accuracy": )" + accuracy + R"(, "density": )" + density +
+          "}\n");
 }
 
 std::string listops_recipe(const std::string& attention, int seed, const std::string& more = "") {
@@ -52,6 +57,15 @@ TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
       plot, testing::AllOf(testing::StartsWith("<svg"), HasSubstr("first token"),
                            HasSubstr("paper&#39;s SBM"), HasSubstr("ours, edgewise"), HasSubstr("<polygon")));
   EXPECT_FALSE(std::filesystem::exists(scratch / "plots/text.svg"));
+}
+
+TEST(ReproduceLra, SaysWhichRunsWereStopped) {
+  const ScratchFolder scratch;
+  write_run(scratch, "d0", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]", 4000);
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("d0")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("stopped at step 4000"));
+  EXPECT_THAT(result.out, HasSubstr("37.50*"));  // fewer examples than published
 }
 
 TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {

@@ -25,6 +25,14 @@ TEST(Train, ARecipeBecomesAResult) {
   EXPECT_THAT(trained.out, AllOf(HasSubstr(run + ": test accuracy "), HasSubstr("majority class")));
   EXPECT_THAT(trained.err, AllOf(HasSubstr("seed 4"), HasSubstr("step 3: validation accuracy")));
 
+  const std::string before = scratch.read("run/metrics.jsonl");
+  const Call refused = call(scratch, {"eval", run, "--split", "validation", "--record"});
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.err, HasSubstr("--split test"));
+  ASSERT_EQ(call(scratch, {"eval", run, "--record"}).status, 0);
+  const std::string after = scratch.read("run/metrics.jsonl");
+  EXPECT_TRUE(after.starts_with(before));
+  EXPECT_THAT(after.substr(before.size()), HasSubstr("\"kind\": \"test\""));
   const Call evaluated = call(scratch, {"eval", run, "--split", "validation"});
   EXPECT_EQ(evaluated.status, 0) << evaluated.err;
   EXPECT_THAT(evaluated.out,
