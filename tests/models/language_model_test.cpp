@@ -208,6 +208,8 @@ TEST_P(Relative, ReadsOnForEver) {
 }
 
 TEST(LanguageModel, SaysWhereACacheIsNotExact) {
+  EXPECT_THAT(make_model({"attention.kind=sac", "sac.destinations=blocks"})->cache_refusal(),
+              testing::HasSubstr("sac.destinations = all"));
   EXPECT_THAT(make_model({"attention.kind=sac", "sac.budget=40"})->cache_refusal(),
               testing::HasSubstr("sac.alpha"));
   EXPECT_THAT(make_model({"attention.kind=sbm", "attention.sampler=fastrg"})->cache_refusal(),

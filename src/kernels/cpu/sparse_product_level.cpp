@@ -95,7 +95,7 @@ void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& ran
         left[0] = V::load_first(dense + row * params.dense.row_stride, rest);
       for (; e < stop && edges.col_indices[e] < end; ++e) {
         const int64_t ahead = e + kAhead < last ? edges.col_indices[e + kAhead] : end;
-        if (ahead < end)
+        if (ahead >= begin && ahead < end)
 #pragma GCC unroll 16
           for (int64_t i = 0; i < kStride; i += 64 / static_cast<int64_t>(sizeof(Acc)))
             __builtin_prefetch(all + (ahead - begin) * kStride + i, 1, 3);
