@@ -6,6 +6,7 @@
 #include <ATen/Functions.h>
 
 #include "data/check_indices.h"
+#include "data/padding.h"
 #include "data/uniform_below.h"
 #include "kernels/philox.h"
 
@@ -13,7 +14,6 @@ namespace edgewise::data {
 
 namespace {
 
-constexpr int64_t kPadMultiple = 64;    // one edge tile
 constexpr size_t kBlock = 256;          // examples of similar length in evaluation
 constexpr uint32_t kStreamLayer = 100;  // apart from the streams of other data
 
@@ -144,8 +144,8 @@ Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
       rows.push_back(all.first(std::min(all.size(), static_cast<size_t>(options_.max_length))));
       longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
     }
-    const int64_t rounded = (longest + kPadMultiple - 1) / kPadMultiple * kPadMultiple;
-    const int64_t length = options_.fixed_length ? options_.pad_to : std::min(rounded, options_.pad_to);
+    const int64_t length =
+        options_.fixed_length ? options_.pad_to : std::min(padded_length(longest), options_.pad_to);
     const at::Tensor tokens = at::zeros({items, length}, at::kLong);
     const at::Tensor mask = at::zeros({items, length}, at::kBool);
     auto* token = tokens.mutable_data_ptr<int64_t>();

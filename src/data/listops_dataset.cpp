@@ -8,12 +8,11 @@
 #include <edgewise/data/listops_file.h>
 
 #include "data/check_indices.h"
+#include "data/padding.h"
 
 namespace edgewise::data {
 
 namespace {
-
-constexpr int64_t kPadMultiple = 64;  // one edge tile
 
 ListOpsData read_folder(const std::string& folder, const ListOpsDatasetOptions& options) {
   const ListOpsReadOptions read{options.max_length, options.verify};
@@ -87,8 +86,8 @@ Batch ListOpsDataset::batch(Split split, std::span<const int64_t> indices) const
   for (const int64_t index : indices) {
     longest = std::max(longest, static_cast<int64_t>(source.tokens(index).size()));
   }
-  const int64_t rounded = (longest + kPadMultiple - 1) / kPadMultiple * kPadMultiple;
-  const int64_t length = options_.fixed_length ? options_.pad_to : std::min(rounded, options_.pad_to);
+  const int64_t length =
+      options_.fixed_length ? options_.pad_to : std::min(padded_length(longest), options_.pad_to);
 
   const at::Tensor tokens = at::zeros({items, length}, at::kLong);
   const at::Tensor labels = at::empty({items}, at::kLong);

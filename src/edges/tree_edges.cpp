@@ -26,7 +26,7 @@ class TokenNeighbours {
       : options_(options), sizes_(sizes), first_node_(first_node) {}
 
   std::vector<Neighbour> of(int64_t token) {
-    found_ = {{token, 0}};
+    found_.assign(1, {token, 0});
     walk(token, /*to_left=*/true);
     if (!options_.is_causal) walk(token, /*to_left=*/false);
     std::ranges::sort(found_, {}, &Neighbour::node);

@@ -4,16 +4,10 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "models/layer_norm.h"
+
 namespace edgewise {
 namespace {
-
-torch::nn::LayerNorm make_norm(int64_t dim) {
-  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}));
-}
-
-at::Tensor normed(const torch::nn::LayerNorm& norm, const at::Tensor& x) {
-  return norm.is_empty() ? x : norm.ptr()->forward(x);
-}
 
 void check_tokens(const LanguageModelOptions& options, const at::Tensor& tokens) {
   TORCH_CHECK_VALUE(tokens.defined() && tokens.dim() == 2 && tokens.size(1) > 0,

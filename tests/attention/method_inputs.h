@@ -14,6 +14,7 @@
 namespace edgewise::kit {
 
 inline constexpr int64_t kHeads = 2, kDim = 4;
+inline constexpr double kClose = 1e-10;  // what rounding in fp64 may change
 
 // lengths[b] valid tokens in item b; an empty list: no mask.
 inline std::optional<at::Tensor> mask_of(const std::vector<int64_t>& lengths, int64_t length) {

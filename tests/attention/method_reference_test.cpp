@@ -11,8 +11,6 @@ namespace {
 
 using namespace kit;
 
-constexpr double kClose = 1e-10;
-
 void expect_close(const at::Tensor& found, const at::Tensor& expected) {
   ASSERT_EQ(found.sizes(), expected.sizes());
   EXPECT_LT((found - expected).abs().max().item<double>(), kClose);

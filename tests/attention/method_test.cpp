@@ -219,9 +219,9 @@ TEST(LinformerAttention, DropsWeightsInModePaperOnly) {
 // times is divided by c, and the rounds are mixed by their log-sum-exp. That is a softmax over the union of
 // the edges.
 TEST(Reformer, MixingRoundsIsASoftmaxOverTheUnion) {
-  constexpr int64_t kLength = 20, kRounds = 3;
-  const at::Tensor query = randn({1, 1, kLength, kDim}, 1, at::kDouble),
-                   value = randn({1, 1, kLength, kDim}, 2, at::kDouble);
+  constexpr int64_t kTokens = 20, kRounds = 3;
+  const at::Tensor query = randn({1, 1, kTokens, kDim}, 1, at::kDouble),
+                   value = randn({1, 1, kTokens, kDim}, 2, at::kDouble);
   const at::Tensor key = query / query.norm(2, -1, true);
   const EdgeRequest request{query, key, std::nullopt, false, {.seed = 5}};
   const BucketEdges all(BucketEdgesOptions{.rounds = kRounds, .chunk = 6});
@@ -232,7 +232,7 @@ TEST(Reformer, MixingRoundsIsASoftmaxOverTheUnion) {
   const at::Tensor bucket = all.ptr()->buckets(request)[0][0];  // [R, N]
   std::vector<at::Tensor> met;
   for (int64_t r = 0; r < kRounds; ++r) {
-    const at::Tensor order = (bucket[r] * kLength + torch::arange(kLength)).argsort();
+    const at::Tensor order = (bucket[r] * kTokens + torch::arange(kTokens)).argsort();
     const at::Tensor chunk = order.argsort().div(6, "floor");
     const at::Tensor distance = chunk.unsqueeze(1) - chunk.unsqueeze(0);
     met.push_back((bucket[r].unsqueeze(1) == bucket[r].unsqueeze(0))
@@ -243,7 +243,7 @@ TEST(Reformer, MixingRoundsIsASoftmaxOverTheUnion) {
   const at::Tensor logits = query[0][0].matmul(key[0][0].t()) / std::sqrt(static_cast<double>(kDim));
   std::vector<at::Tensor> outputs, lses;
   for (const at::Tensor& pairs : met) {
-    const at::Tensor self = torch::eye(kLength, torch::kBool);
+    const at::Tensor self = torch::eye(kTokens, torch::kBool);
     const at::Tensor row =
         (logits - times.clamp_min(1).log()).masked_fill(self, -1e5).masked_fill(pairs.logical_not(), -1e30);
     lses.push_back(row.logsumexp(1));

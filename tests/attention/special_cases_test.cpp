@@ -8,12 +8,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "attention/method_inputs.h"
 #include "kit/random_inputs.h"
 
 namespace edgewise {
 namespace {
 
-constexpr double kClose = 1e-10;
+using kit::kClose;
 
 at::Tensor heads_of(const at::Tensor& x, int64_t heads) {
   return x.unflatten(2, {heads, -1}).transpose(1, 2);

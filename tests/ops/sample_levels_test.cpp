@@ -45,13 +45,13 @@ std::vector<Memberships> memberships(int64_t queries, int64_t keys, int64_t clus
 }
 
 // A head over tensors that outlive it.
-struct Case {
+struct LevelCase {
   at::Tensor query, key;
   std::vector<int32_t> valid_keys;
   std::vector<uint8_t> query_valid;  // bool has no data()
   SampleHead head;
 
-  Case(const Memberships& of, bool masked) : query(of.query.contiguous()), key(of.key.contiguous()) {
+  LevelCase(const Memberships& of, bool masked) : query(of.query.contiguous()), key(of.key.contiguous()) {
     for (int32_t j = 0; j < key.size(0); ++j)
       if (!masked || j % 5 != 3) valid_keys.push_back(j);
     for (int64_t i = 0; i < query.size(0); ++i) query_valid.push_back(!masked || i % 7 != 2);
@@ -104,7 +104,7 @@ TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
       for (const Law law : {Law::kBernoulli, Law::kPoisson})
         for (const bool masked : {false, true}) {
           SCOPED_TRACE(std::string(of.name) + ", " + std::to_string(clusters) + " clusters");
-          Case given(of, masked);
+          LevelCase given(of, masked);
           SampleHead& head = given.head;
           head.law = law;
           head.exploration = masked ? 0.01 : 0;
@@ -132,7 +132,7 @@ TEST_P(SampleLevels, BoundsHold) {
   for (const int64_t clusters : {128, 33, 1})
     for (const Memberships& of : memberships(60, 200, clusters)) {
       SCOPED_TRACE(of.name);
-      const Case given(of, false);
+      const LevelCase given(of, false);
       const SampleHead& head = given.head;
       const SampleBounds bounds = sample_bounds(head);
       const ProductBounds products = product_bounds(head);

@@ -9,10 +9,13 @@
 
 #include <edgewise/io/safetensors.h>
 
+#include "kit/message_of.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::train {
 namespace {
+
+using kit::message_of;
 
 class CheckpointTest : public testing::Test {
  protected:
@@ -20,7 +23,7 @@ class CheckpointTest : public testing::Test {
   std::string path_ = folder_.file("last.safetensors");
 };
 
-torch::nn::Sequential make_model(uint64_t seed, int64_t hidden = 5) {
+torch::nn::Sequential make_network(uint64_t seed, int64_t hidden = 5) {
   torch::manual_seed(seed);
   return torch::nn::Sequential(torch::nn::Linear(3, hidden), torch::nn::Linear(hidden, 2));
 }
@@ -39,18 +42,8 @@ bool equal(const torch::nn::Module& a, const torch::nn::Module& b) {
   return true;
 }
 
-template <typename Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
 TEST_F(CheckpointTest, TrainingContinuesBitForBit) {
-  auto model = make_model(1);
+  auto model = make_network(1);
   Optimizer optimizer(*model);
   for (uint64_t step = 0; step < 3; ++step) train_step(model, optimizer, step);
   save_checkpoint(path_, *model, &optimizer,
@@ -60,7 +53,7 @@ TEST_F(CheckpointTest, TrainingContinuesBitForBit) {
                    .evaluation_pending = true,
                    .recipe = "[train]\nseed = 1\n"});
 
-  auto other = make_model(2);
+  auto other = make_network(2);
   Optimizer other_optimizer(*other);
   const CheckpointInfo info = load_checkpoint(path_, *other, &other_optimizer);
   EXPECT_EQ(info.step, 3);
@@ -77,7 +70,7 @@ TEST_F(CheckpointTest, TrainingContinuesBitForBit) {
 }
 
 TEST_F(CheckpointTest, OptimizerStateIsNamedByParameter) {
-  auto model = make_model(1);
+  auto model = make_network(1);
   Optimizer optimizer(*model);
   train_step(model, optimizer, 0);
   save_checkpoint(path_, *model, &optimizer, {});
@@ -88,7 +81,7 @@ TEST_F(CheckpointTest, OptimizerStateIsNamedByParameter) {
 }
 
 TEST_F(CheckpointTest, AModelOnlyFileLoadsAsAModelButNotAsARun) {
-  auto model = make_model(1), other = make_model(2);
+  auto model = make_network(1), other = make_network(2);
   save_checkpoint(path_, *model, nullptr,
                   {.step = 7, .best_metric = {}, .best_step = 0, .evaluation_pending = false, .recipe = ""});
   load_checkpoint(path_, *other);
@@ -100,7 +93,7 @@ TEST_F(CheckpointTest, AModelOnlyFileLoadsAsAModelButNotAsARun) {
 }
 
 TEST_F(CheckpointTest, TheFirstMismatchIsNamedAndNothingIsChanged) {
-  auto model = make_model(1), larger = make_model(2, 6), before = make_model(2, 6);
+  auto model = make_network(1), larger = make_network(2, 6), before = make_network(2, 6);
   save_checkpoint(path_, *model, nullptr, {});
   EXPECT_THAT(message_of([&] { load_checkpoint(path_, *larger); }),
               testing::AllOf(testing::HasSubstr("'0.bias' [6]"), testing::HasSubstr("got [5]")));
@@ -112,14 +105,14 @@ TEST_F(CheckpointTest, TheFirstMismatchIsNamedAndNothingIsChanged) {
   EXPECT_THAT(message_of([&] { load_checkpoint(path_, *model); }),
               testing::HasSubstr("expected tensor '1.bias'"));
 
-  auto wide = make_model(1);
+  auto wide = make_network(1);
   wide->to(torch::kDouble);
   save_checkpoint(path_, *wide, nullptr, {});
   EXPECT_THAT(message_of([&] { load_checkpoint(path_, *model); }), testing::HasSubstr("as Float"));
 }
 
 TEST_F(CheckpointTest, OtherFilesAreRefused) {
-  auto model = make_model(1);
+  auto model = make_network(1);
   io::save_safetensors(path_, {{{"0.weight", torch::zeros({5, 3})}}, {}});
   EXPECT_THAT(message_of([&] { load_checkpoint(path_, *model); }),
               testing::HasSubstr("not an edgewise checkpoint"));
@@ -131,7 +124,7 @@ TEST_F(CheckpointTest, OtherFilesAreRefused) {
 
 // Optimiser state of another model must not be half loaded.
 TEST_F(CheckpointTest, OptimizerStateIsChecked) {
-  auto model = make_model(1);
+  auto model = make_network(1);
   Optimizer optimizer(*model);
   train_step(model, optimizer, 0);
   auto state = optimizer.state();

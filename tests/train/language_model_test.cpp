@@ -68,8 +68,8 @@ std::shared_ptr<const data::Characters> some_text(int64_t context = 16, size_t l
   return std::make_shared<data::Characters>("words", std::move(text), context);
 }
 
-RunSummary run(const Recipe& recipe, const std::filesystem::path& folder, bool resume = false,
-               std::function<void(int64_t)> after_step = {}) {
+RunSummary run_text(const Recipe& recipe, const std::filesystem::path& folder, bool resume = false,
+                    std::function<void(int64_t)> after_step = {}) {
   TrainerOptions options;
   options.run_folder = folder;
   options.resume = resume;
@@ -96,11 +96,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryAttention,
 TEST_P(EveryAttention, ResumesBitForBit) {
   const ScratchFolder scratch;
   const Recipe recipe = text_recipe({std::string("attention.kind=") + GetParam()});
-  run(recipe, scratch / "whole");
-  run(recipe, scratch / "cut", false, [](int64_t step) {
+  run_text(recipe, scratch / "whole");
+  run_text(recipe, scratch / "cut", false, [](int64_t step) {
     if (step == 5) std::raise(SIGINT);
   });
-  run(recipe, scratch / "cut", true);
+  run_text(recipe, scratch / "cut", true);
   EXPECT_EQ(without_timings(scratch / "whole"), without_timings(scratch / "cut"));
   for (const char* name : {"last.safetensors", "best.safetensors"}) {
     const auto a = io::load_safetensors(scratch / "whole" / "checkpoints" / name),
@@ -136,7 +136,7 @@ TEST(LanguageModelTraining, LearnsMoreThanLetterFrequencies) {
   const ScratchFolder scratch;
   const Recipe recipe = text_recipe({"train.steps=150", "train.eval_every=75", "train.batch=8",
                                      "model.dropout=0", "attention.kind=transformer_xl"});
-  const RunSummary summary = run(recipe, scratch / "run");
+  const RunSummary summary = run_text(recipe, scratch / "run");
   ASSERT_TRUE(summary.test && summary.test->bits_per_character);
   EXPECT_NEAR(*summary.test->bits_per_character, summary.test->loss / std::log(2.0), 1e-12);
   EXPECT_LT(*summary.test->bits_per_character, 0.6 * some_text()->unigram_bits());
@@ -151,7 +151,7 @@ TEST(LanguageModelTraining, LearnsMoreThanLetterFrequencies) {
 TEST(LanguageModelTraining, ACheckpointNeedsNoDataToBeRead) {
   const ScratchFolder scratch;
   const Recipe recipe = text_recipe({"train.steps=2"});
-  run(recipe, scratch / "run");
+  run_text(recipe, scratch / "run");
   const std::string best = (scratch / "run" / "checkpoints" / "best.safetensors").string();
   LanguageModel model = load_language_model(recipe, best);
   EXPECT_EQ(model->options.bytes, some_text()->bytes());
@@ -163,7 +163,7 @@ TEST(LanguageModelTraining, ACheckpointNeedsNoDataToBeRead) {
 TEST(LanguageModelTraining, AFailedFirstStepLeavesNoFolder) {
   const ScratchFolder scratch;
   // More rows than pieces of text: known when the first batch is put together.
-  EXPECT_THROW(run(text_recipe({"train.batch=1000", "train.micro_batch=1000"}), scratch / "run"),
+  EXPECT_THROW(run_text(text_recipe({"train.batch=1000", "train.micro_batch=1000"}), scratch / "run"),
                c10::ValueError);
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }

@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 std::vector<double> rising(size_t size) {
   std::vector<double> values(size);
@@ -136,7 +136,7 @@ TEST(SvgPlot, UnusualData) {
       {"one", {1}, {1}},
       {"flat", {0, 1}, {0, 0}},
       {"same x", {1, 1}, {0, 5}},
-      {"missing", {0, 1, 2, 3}, {NAN, kInfinity, -kInfinity, NAN}},
+      {"missing", {0, 1, 2, 3}, {NAN, kUnbounded, -kUnbounded, NAN}},
       {"gap", {0, 1, 2, 3, 4}, {1, NAN, 2, 3, NAN}},
       {"huge", {0, 1}, {-1e308, 1e308}},
       {"tiny", {0, 1}, {5e-324, 1e-310}},

@@ -27,11 +27,13 @@
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/stop_signal.h>
 
+#include "kit/message_of.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::train {
 namespace {
 
+using kit::message_of;
 using kit::ScratchFolder;
 
 Recipe tiny_recipe(const std::vector<std::string>& overrides = {}) {
@@ -108,16 +110,6 @@ void expect_same_run(const std::filesystem::path& a, const std::filesystem::path
     for (const auto& [key, tensor] : x.tensors)
       EXPECT_TRUE(torch::equal(tensor, y.tensors.at(key))) << name << " " << key;
   }
-}
-
-template <typename Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 double number(const MetricRecord& record, const char* name) {
