@@ -197,7 +197,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
     result.penalty = choice.density_penalty;
   }
   // A learner's own count leaves out the edges that a pattern added to its choice.
-  const bool only_learned = choice.credit && !choice.credit->decided;
+  const bool only_learned = choice.credit && !choice.credit->fixed;
   if (choice.density.defined() && only_learned) {
     result.density = choice.density;
   } else {

@@ -126,13 +126,7 @@ EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
   }
   if (!result.credit) return result;
   EdgeCredit& credit = *result.credit;
-  at::Tensor decided = result.edges.contained_in(fixed).logical_not();
-  if (credit.decided) {
-    // What the learner already disowned stays disowned.
-    const EdgeSet own = learned.edges.kept(*credit.decided);
-    decided = decided.logical_and(result.edges.contained_in(own));
-  }
-  credit.decided = decided;
+  credit.fixed = credit.fixed ? credit.fixed->united_with(fixed) : fixed;
   if (credit.probes) credit.probes = credit.probes->minus(fixed);
   return result;
 }

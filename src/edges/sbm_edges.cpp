@@ -222,8 +222,17 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   choice.edges = sampled;
   if (options.count_padding && request.key_mask) {
     // As released: padding is sampled and counted, then dropped before attention.
-    choice.edges = sampled.restricted_to_keys(*request.key_mask);
-    if (const auto mask = request.query_mask()) choice.edges = choice.edges.restricted_to_queries(*mask);
+    const auto query_mask = request.query_mask();
+    if (sampled.has_csr()) {
+      choice.edges = sampled.restricted_to_keys(*request.key_mask);
+      if (query_mask) choice.edges = choice.edges.restricted_to_queries(*query_mask);
+    } else {
+      // Tiles: the same numbers again, among valid pairs only, which nobody has to count.
+      SampleOptions attended = sampling;
+      attended.key_mask = request.key_mask;
+      attended.query_mask = query_mask;
+      choice.edges = sample_sbm_edges(query_membership, side, attended);
+    }
     credit.discarded = sampled.minus(choice.edges);
   }
   choice.density = sampled.edges_per_head().sum(0).to(at::kDouble) / std::max(credit.pairs_per_head, 1.0);

@@ -1,5 +1,6 @@
-// EdgeSet: its layouts and the ways between them. Set operations work on the sorted numbers row * S +
-// column, in plain ATen, so that they are the same on every device.
+// EdgeSet: its layouts and the ways between them. Set operations work on the words of the tiles where a set
+// has nothing else, and otherwise on the sorted numbers row * S + column, in plain ATen, so that they are the
+// same on every device.
 #include <edgewise/graph/edge_set.h>
 
 #include <ATen/Parallel.h>
@@ -217,11 +218,15 @@ EdgeSet EdgeSet::to(at::Device target) const {
 
 EdgeSet EdgeSet::united_with(const EdgeSet& other) const {
   graph::check_same_shape("EdgeSet::united_with", shape(), other.shape());
+  if (!has_csr() || !other.has_csr()) return from_trusted_tiles(shape(), tiles().bitwise_or(other.tiles()));
   const at::Tensor both = at::cat({pair_numbers(*this), pair_numbers(other)});
   return from_pair_numbers(shape(), std::get<0>(at::unique_consecutive(std::get<0>(at::sort(both)))));
 }
 
 EdgeSet EdgeSet::minus(const EdgeSet& other) const {
+  graph::check_same_shape("EdgeSet::minus", shape(), other.shape());
+  if (!has_csr())  // without the counts, which the host does not know
+    return from_trusted_tiles(shape(), tiles().bitwise_and(other.tiles().bitwise_not()));
   return kept(contained_in(other).logical_not());
 }
 
@@ -262,7 +267,8 @@ EdgeSet EdgeSet::kept(const at::Tensor& keep) const {
 
 at::Tensor EdgeSet::degrees() const {
   const EdgeShape& s = shape();
-  return row_offsets().diff().view({s.batch, s.heads, s.queries});
+  const at::Tensor rows = has_csr() ? row_offsets().diff() : graph::tile_degrees(s, layouts_->tiles);
+  return rows.view({s.batch, s.heads, s.queries});
 }
 
 at::Tensor EdgeSet::edges_per_head() const {

@@ -70,16 +70,22 @@ at::Tensor tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets,
   return tiles;
 }
 
+at::Tensor tile_degrees(const EdgeShape& shape, const at::Tensor& tiles) {
+  if (!tiles.is_cpu()) return cuda_tile_degrees(shape, tiles).to(at::kLong);
+  at::Tensor degrees = at::zeros({shape.rows()}, at::kLong);
+  int64_t* const counts = degrees.mutable_data_ptr<int64_t>();
+  for_strips(shape, tiles.const_data_ptr<int32_t>(), [&](int64_t row, const int32_t* strip, int inside) {
+    for (int64_t column = 0; column < shape.keys; ++column) counts[row] += has_edge(strip, inside, column);
+  });
+  return degrees;
+}
+
 std::pair<at::Tensor, at::Tensor> csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   if (!tiles.is_cpu()) return cuda_csr_from_tiles(shape, tiles);
   at::Tensor row_offsets = at::zeros({shape.rows() + 1}, at::kLong);
-  int64_t* const offsets = row_offsets.mutable_data_ptr<int64_t>();
+  row_offsets.narrow(0, 1, shape.rows()).copy_(tile_degrees(shape, tiles).cumsum(0));
+  const int64_t* const offsets = row_offsets.const_data_ptr<int64_t>();
   const int32_t* const words = tiles.const_data_ptr<int32_t>();
-  for_strips(shape, words, [&](int64_t row, const int32_t* strip, int inside) {
-    for (int64_t column = 0; column < shape.keys; ++column)
-      offsets[row + 1] += has_edge(strip, inside, column);
-  });
-  for (int64_t row = 0; row < shape.rows(); ++row) offsets[row + 1] += offsets[row];
   at::Tensor col_indices = at::empty({offsets[shape.rows()]}, at::kInt);
   int32_t* const columns = col_indices.mutable_data_ptr<int32_t>();
   for_strips(shape, words, [&](int64_t row, const int32_t* strip, int inside) {

@@ -18,12 +18,18 @@ void cuda_tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, 
                                                   nullptr, current_stream()));
 }
 
-std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
+at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles) {
   const c10::cuda::CUDAGuard guard(tiles.device());
-  const at::Tensor degrees = at::empty({shape.rows()}, tiles.options());
+  at::Tensor degrees = at::empty({shape.rows()}, tiles.options());
   check_launch("tile_degrees",
                kernels::cuda::launch_tile_degrees(tile_shape(shape), words_of(tiles),
                                                   degrees.mutable_data_ptr<int32_t>(), current_stream()));
+  return degrees;
+}
+
+std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
+  const c10::cuda::CUDAGuard guard(tiles.device());
+  const at::Tensor degrees = cuda_tile_degrees(shape, tiles);
   at::Tensor offsets = at::zeros({shape.rows() + 1}, tiles.options().dtype(at::kLong));
   offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees, 0, at::kLong));
   const int64_t edges = offsets.select(0, shape.rows()).item<int64_t>();

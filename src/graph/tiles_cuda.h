@@ -7,6 +7,7 @@ namespace edgewise::graph {
 
 void cuda_tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                          at::Tensor& tiles);
+at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles);  // [B*H*L] int32
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles);
 void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::Tensor& transposed);
 

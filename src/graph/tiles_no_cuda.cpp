@@ -18,6 +18,9 @@ namespace {
 void cuda_tiles_from_csr(const EdgeShape&, const at::Tensor&, const at::Tensor&, at::Tensor&) {
   not_built();
 }
+at::Tensor cuda_tile_degrees(const EdgeShape&, const at::Tensor&) {
+  not_built();
+}
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape&, const at::Tensor&) {
   not_built();
 }

@@ -45,7 +45,8 @@ struct AttentionBackward {
   at::Tensor credit;             // [E] by the rule; undefined for kNone
   at::Tensor probe_credit;       // [probes], effect of adding each; undefined without probes
   at::Tensor query_membership,
-      key_side;  // gradients, from implementations that form them; then no credit is given
+      key_side;                // gradients, from implementations that form them; then no credit is given
+  bool has_discarded = false;  // those gradients hold what the learner's discarded edges send
 };
 
 // `scale` defaults to 1 / sqrt(D).

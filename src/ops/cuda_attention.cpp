@@ -63,7 +63,6 @@ std::string learner_refusal(const EdgeCredit& credit) {
     return "the leave_one_out form of the counterfactual estimator";
   if (credit.estimator == Estimator::kCounterfactual && credit.law == EdgeLaw::kPoisson)
     return "the counterfactual estimator under the poisson law";
-  if (credit.decided) return "edges that the learner did not decide (a union with a pattern)";
   return "";
 }
 
@@ -238,7 +237,16 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
       params.credit.probes = words_of(credit.probes->tiles());
       params.credit.probes_transposed = words_of(credit.probes->transposed_tiles());
     }
+    if (credit.fixed) {
+      params.credit.fixed = words_of(credit.fixed->tiles());
+      params.credit.fixed_transposed = words_of(credit.fixed->transposed_tiles());
+    }
+    if (credit.discarded && learner->density_grad.defined()) {
+      params.credit.discarded = words_of(credit.discarded->tiles());
+      params.credit.discarded_transposed = words_of(credit.discarded->transposed_tiles());
+    }
     learner->give(result, credit);
+    result.has_discarded = true;
   }
   check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
 }
@@ -259,6 +267,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (!gather && in.edges.shape().batch * in.edges.shape().heads > 65535)
     return {"", "more than 65,535 items x heads in tiles"};
   const int64_t clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
+  if (gather && credit && credit->fixed)
+    return {"", "edges that the learner did not decide (a union with a pattern), one by one"};
   if (credit)
     if (const std::string refusal = learner_refusal(*credit); !refusal.empty()) return {"", refusal};
   if (gather ? !kernels::cuda::gather_takes(dim, clusters)

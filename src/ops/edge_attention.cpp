@@ -90,11 +90,12 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   };
   if (backward.credit.defined()) {
     at::Tensor values = clipped(penalised ? backward.credit + density_part(edges) : backward.credit);
-    if (credit.decided) values = values.masked_fill(credit.decided->logical_not(), 0);
+    if (credit.fixed) values = values.masked_fill(edges.contained_in(*credit.fixed), 0);
     if (slope) values = values * law_slope(credit, edges).to(value_type);
     add(edges, values);
   }
-  if (credit.discarded && penalised) add(*credit.discarded, clipped(density_part(*credit.discarded)));
+  if (credit.discarded && penalised && !backward.has_discarded)
+    add(*credit.discarded, clipped(density_part(*credit.discarded)));
   if (backward.probe_credit.defined()) {
     at::Tensor probe_values = backward.probe_credit;
     divide_by_rates(probe_values, *credit.probes, credit.probe_rates);
@@ -120,7 +121,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     at::Tensor density;
     if (call->credit) {
       const EdgeCredit& credit = *call->credit;
-      const EdgeSet decided = credit.decided ? call->inputs.edges.kept(*credit.decided) : call->inputs.edges;
+      const EdgeSet& edges = call->inputs.edges;
+      const EdgeSet decided = credit.fixed ? edges.minus(*credit.fixed) : edges;
       at::Tensor counts = decided.edges_per_head().sum(0);
       if (credit.discarded) counts = counts + credit.discarded->edges_per_head().sum(0);
       density = counts.to(result.lse.scalar_type()) / std::max(credit.pairs_per_head, 1.0);

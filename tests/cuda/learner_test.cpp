@@ -20,6 +20,8 @@ struct Case {
   bool probes, density;
   int64_t clusters;
   double edge_density;
+  bool fixed = false,
+       discarded = false;  // edges that the learner did not decide; pairs drawn but not attended
 };
 const std::vector<Case> kCases = {
     {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},
@@ -29,6 +31,10 @@ const std::vector<Case> kCases = {
     {"counterfactual, 20 clusters", Estimator::kCounterfactual, 0, true, true, 20, 0.2},
     {"logit, rare edges", Estimator::kLogit, 0.01, false, true, 32, 0.01},
     {"counterfactual, rare edges", Estimator::kCounterfactual, 0, true, false, 128, 0.01},
+    {"logit, fixed edges", Estimator::kLogit, 0, false, false, 32, 0.2, true, false},
+    {"counterfactual, fixed edges", Estimator::kCounterfactual, 0, true, true, 128, 0.2, true, false},
+    {"logit, clipped, discarded pairs", Estimator::kLogit, 0.01, false, true, 128, 0.2, false, true},
+    {"paper, both", Estimator::kPaper, 0, false, true, 32, 0.2, true, true},
 };
 
 struct Grads {
@@ -56,6 +62,16 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
     credit.probe_rates.assign(static_cast<size_t>(shape.batch), 0.05);
   }
   const EdgeSet device_edges = edges.to(device);
+  // A band, some of whose pairs are edges, and what is neither edge nor probe, thinned.
+  if (c.fixed)
+    credit.fixed = EdgeSet::from_mask(at::ones({shape.queries, shape.keys}, at::kBool)
+                                          .tril(3)
+                                          .triu(-3)
+                                          .expand({shape.batch, shape.heads, -1, -1}))
+                       .to(device);
+  if (c.discarded)
+    credit.discarded =
+        EdgeSet::from_mask(kit::random_mask(shape, 0.1, 9)).minus(edges).minus(probes).to(device);
   if (device.is_cuda()) {
     const auto choice = ops::choose_cuda_attention(ops::attention_inputs(q, k, v, device_edges, {}), &credit);
     EXPECT_EQ(choice.kernel, c.edge_density < 0.02 ? "gather" : "tiles") << choice.reason;

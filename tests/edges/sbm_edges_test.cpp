@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kit/devices.h"
 #include "kit/random_inputs.h"
 
 namespace edgewise {
@@ -223,7 +224,31 @@ TEST(SbmEdges, SelfLoopsAreAlwaysThereAndTeachNothing) {
   SbmEdges edges(options);
   const EdgeChoice choice = edges->choose(request(1, 2, 15, 8));
   EXPECT_TRUE(choice.edges.to_mask().diagonal(0, 2, 3).all().item<bool>());
-  EXPECT_FALSE(choice.edges.kept(*choice.credit->decided).to_mask().diagonal(0, 2, 3).any().item<bool>());
+  EXPECT_FALSE(choice.edges.minus(*choice.credit->fixed).to_mask().diagonal(0, 2, 3).any().item<bool>());
+}
+
+class SbmEdgesOn : public kit::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, SbmEdgesOn, kit::devices(), kit::device_name);
+
+// As released: padding is drawn and counted, attention does not see it, and no other edge changes.
+TEST_P(SbmEdgesOn, EveryDeviceDiscardsWhatItDrewOnPadding) {
+  SbmEdgesOptions options(2, 8);
+  options.count_padding = true;
+  options.sampler = Sampler::kDirect;
+  SbmEdges edges(options);
+  edges->to(device());
+  EdgeRequest ask = request(3, 2, 70, 8);
+  ask.query = ask.query.to(device());
+  ask.key = ask.key.to(device());
+  const EdgeChoice all = edges->choose(ask);
+  const at::Tensor mask = (at::arange(70).unsqueeze(0) < at::tensor({70, 33, 1}).unsqueeze(1)).to(device());
+  ask.key_mask = mask;
+  const EdgeChoice some = edges->choose(ask);
+  ASSERT_TRUE(some.credit->discarded.has_value());
+  const at::Tensor valid = mask.view({3, 1, 1, 70}) & mask.view({3, 1, 70, 1}), drawn = all.edges.to_mask();
+  EXPECT_TRUE(at::equal(some.edges.to_mask(), drawn & valid));
+  EXPECT_TRUE(at::equal(some.credit->discarded->to_mask(), drawn & ~valid));
+  EXPECT_TRUE(at::equal(some.density.cpu(), all.density.cpu()));
 }
 
 TEST(SbmEdges, ProbesOnlyInTrainingAndWithinTheirBudget) {

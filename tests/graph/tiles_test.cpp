@@ -40,6 +40,27 @@ TEST_P(Tiles, TransposeAsTheMaskDoes) {
   }
 }
 
+TEST_P(Tiles, SetOperationsStayTiles) {
+  for (const EdgeShape& shape : kShapes) {
+    const at::Tensor one = kit::random_mask(shape, 0.3, 3).to(device()),
+                     two = kit::random_mask(shape, 0.4, 4).to(device());
+    const auto tiles_only = [&](const at::Tensor& mask) {
+      return EdgeSet::from_trusted_tiles(shape, EdgeSet::from_mask(mask).tiles());
+    };
+    const EdgeSet a = tiles_only(one), b = tiles_only(two), given = EdgeSet::from_mask(two);
+    for (const EdgeSet& other : {b, given}) {
+      const EdgeSet united = a.united_with(other), left = a.minus(other);
+      EXPECT_TRUE(at::equal(left.degrees(), (one & ~two).sum(3))) << to_string(shape);
+      EXPECT_TRUE(at::equal(united.edges_per_head(), (one | two).sum({2, 3}))) << to_string(shape);
+      EXPECT_FALSE(united.has_csr() || left.has_csr());
+      EXPECT_TRUE(at::equal(united.to_mask(), one | two)) << to_string(shape);
+      EXPECT_TRUE(at::equal(left.to_mask(), one & ~two)) << to_string(shape);
+    }
+    EXPECT_TRUE(at::equal(given.united_with(a).to_mask(), one | two)) << to_string(shape);
+    EXPECT_FALSE(a.has_csr() || b.has_csr());
+  }
+}
+
 TEST(TileLayout, GivesEveryPairABitOfItsOwn) {
   std::set<std::pair<int, int>> places;
   for (int row = 0; row < 64; ++row)

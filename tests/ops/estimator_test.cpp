@@ -102,7 +102,7 @@ TEST_P(Estimators, MatchTheirFormulas) {
   // Edges the learner did not decide teach it nothing.
   const EdgeSet edges = EdgeSet::from_mask(mask);
   const at::Tensor decided = torch::arange(edges.edge_count()).remainder(2) == 0;
-  rule.decided = decided;
+  rule.fixed = edges.kept(decided.logical_not());
   at::Tensor expected = at::zeros_like(logit);
   expected.masked_scatter_(mask[0][0], logit.masked_select(mask[0][0]) * decided.to(at::kDouble));
   EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), expected, 1e-10, 1e-12));

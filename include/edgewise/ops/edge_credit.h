@@ -33,14 +33,15 @@ struct EdgeCredit {
   EdgeLaw law = EdgeLaw::kBernoulli;
   Estimator estimator = Estimator::kCounterfactual;
   PresentForm present_form = PresentForm::kSoftmax;
-  double gradient_clip = 0;           // |G| on present edges is cut at this; 0 = no cut
-  std::optional<EdgeSet> probes;      // absent pairs, drawn with probability probe_rates[item]
-  std::vector<double> probe_rates;    // [B]
-  double exploration = 0;             // delta that was added to p before the law
-  std::optional<at::Tensor> decided;  // [E] bool, edges the learner decided; absent = all of them
-  std::optional<EdgeSet> discarded;   // sampled but not attended (padding, `published`): they count in the
-                                      // sampled density, and only its gradient reaches them
-  double pairs_per_head = 0;          // denominator of sampled_density
+  double gradient_clip = 0;         // |G| on present edges is cut at this; 0 = no cut
+  std::optional<EdgeSet> probes;    // absent pairs, drawn with probability probe_rates[item]
+  std::vector<double> probe_rates;  // [B]
+  double exploration = 0;           // delta that was added to p before the law
+  // Edges that are there whatever the learner draws (self-loops, a pattern): it decided the others.
+  std::optional<EdgeSet> fixed;
+  std::optional<EdgeSet> discarded;  // sampled but not attended (padding, `published`): they count in the
+                                     // sampled density, and only its gradient reaches them
+  double pairs_per_head = 0;         // denominator of sampled_density
 };
 
 EdgeLaw parse_edge_law(std::string_view name);          // "bernoulli" | "poisson"

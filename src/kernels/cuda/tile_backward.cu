@@ -35,8 +35,9 @@ struct PassParams {
   bool paper;
   float clip;
   const float *density_grad, *probe_rates;
-  HeadTensor<Bf16> grad_a, grad_b;  // of outer_a and, in the column pass, of outer_b
-  HeadTensor<float> grad_c;         // of the outer side's memberships
+  const uint32_t *fixed, *discarded;  // by outer tokens, as the tiles; null = none
+  HeadTensor<Bf16> grad_a, grad_b;    // of outer_a and, in the column pass, of outer_b
+  HeadTensor<float> grad_c;           // of the outer side's memberships
 };
 
 __device__ const __nv_bfloat16* bf16(const Bf16* pointer) {
@@ -54,8 +55,8 @@ enum Credit : int {
   kSame = 0,     // G = d
   kProbed = 1,   // and probe edges have theirs
   kDropped = 4,  // beside the credit: dropout on the weights
-  kShaped =
-      2,  // G on present edges is d s, clipped, or moved by the density's gradient (options at run time)
+  kShaped = 2,   // G on present edges is d s, clipped, moved by the density's gradient or none, or discarded
+                // pairs have theirs (options at run time)
 };
 
 // What a pass is built for: head dim, clusters, side, credit. Each warpgroup owns 64 outer tokens; as many as
@@ -189,6 +190,10 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const float limit = p.clip > 0 ? p.clip : INFINITY;
   const float rate = Pass::kProbes ? p.probe_rates[item] : 1, per_rate = 1 / rate;
 
+  // The planes that few learners have are read past shared memory, while the weights are computed.
+  [[maybe_unused]] uint32_t fixed_word = 0, discarded_word = 0;
+  [[maybe_unused]] int weighed = 0;
+
   float scores[32], products[32];  // s, then a; u, then d
   float grad_a[D / 2], grad_b[kColumns ? D / 2 : 1], grad_c[C > 0 ? C / 2 : 1];
   uint32_t operand_d[16], operand_a[kColumns ? 16 : 1], operand_g[Pass::kOwnCredit ? 16 : 1];
@@ -221,6 +226,12 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     const auto two_values = [&](uint32_t at, float(&to)[2]) {
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(at));
     };
+    if constexpr (Pass::kShape) {
+      const int64_t at = strip + static_cast<int64_t>(weighed) * kTileWords + warp * 32 + lane;
+      const bool there = has_rows && weighed++ < used_tiles;
+      fixed_word = there && p.fixed ? __ldg(p.fixed + at) : 0;
+      discarded_word = there && p.discarded ? __ldg(p.discarded + at) : 0;
+    }
     uint32_t largest = 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -266,6 +277,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     if (p.paper) g *= fmaxf(__log2f(a) + l, -1e30f) * kLn2;  // d s
     return fminf(fmaxf(g + density, -limit), limit);
   };
+  const float only_density = fminf(fmaxf(density, -limit), limit);
+  [[maybe_unused]] const uint32_t discarded_credit = pack_bf16(only_density, only_density);
   // The operands of the output products, after the last ones have been read.
   const auto pack_with = [&](uint32_t place, auto any_share) {
     [[maybe_unused]] constexpr bool kAnyShare = decltype(any_share)::value;
@@ -307,8 +320,13 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
                 l[e] = row_lse[e >> 1];
             }
           }
-          g[0] = pack_bf16(credit_of(a[0], d[0], l[0]), credit_of(a[1], d[1], l[1])) & upper;
-          g[1] = pack_bf16(credit_of(a[2], d[2], l[2]), credit_of(a[3], d[3], l[3])) & lower;
+          uint32_t decided_upper, decided_lower, discarded_upper, discarded_lower;
+          pair_masks(word & ~fixed_word, j, decided_upper, decided_lower);
+          pair_masks(discarded_word, j, discarded_upper, discarded_lower);
+          g[0] = (pack_bf16(credit_of(a[0], d[0], l[0]), credit_of(a[1], d[1], l[1])) & decided_upper) |
+                 (discarded_credit & discarded_upper);
+          g[1] = (pack_bf16(credit_of(a[2], d[2], l[2]), credit_of(a[3], d[3], l[3])) & decided_lower) |
+                 (discarded_credit & discarded_lower);
         }
         if constexpr (Pass::kProbes) {
           uint32_t probe_upper, probe_lower;
@@ -472,6 +490,7 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.outer_a = p.query, pass.inner_a = p.key, pass.outer_b = p.grad_output, pass.inner_b = p.value;
   pass.inner_c = credit.key_side;
   pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
+  pass.fixed = credit.fixed, pass.discarded = credit.discarded;
   pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
   if (const cudaError_t error = launch_pass<Pass<D, C, false, kCredit>>(pass, stream); error != cudaSuccess)
@@ -483,6 +502,7 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.inner_c = credit.query_membership;
   pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed,
   pass.dropped = p.dropped_transposed;
+  pass.fixed = credit.fixed_transposed, pass.discarded = credit.discarded_transposed;
   pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
   return launch_pass<Pass<D, C, true, kCredit>>(pass, stream);
@@ -497,7 +517,7 @@ cudaError_t launch_dropout(const TileBackwardParams& p, cudaStream_t stream) {
 template <int D, int C>
 cudaError_t launch_credit(const TileBackwardParams& p, cudaStream_t stream) {
   const TileCreditParams& credit = p.credit;
-  if (credit.paper || credit.clip > 0 || credit.density_grad)
+  if (credit.paper || credit.clip > 0 || credit.density_grad || credit.fixed || credit.discarded)
     return credit.probes ? launch_dropout<D, C, kProbed | kShaped>(p, stream)
                          : launch_dropout<D, C, kShaped>(p, stream);
   return credit.probes ? launch_dropout<D, C, kProbed>(p, stream) : launch_dropout<D, C, kSame>(p, stream);

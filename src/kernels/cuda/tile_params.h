@@ -59,8 +59,12 @@ struct TileCreditParams {
   const uint32_t* probes = nullptr;             // second bit plane, disjoint from the edges; null = none
   const uint32_t* probes_transposed = nullptr;  // the same by keys
   const float* probe_rates = nullptr;           // [B]
-  HeadTensor<float> query_membership_grad;      // [B, H, L, C]
-  HeadTensor<float> key_side_grad;              // [B, H, S, C]
+  // Planes that few learners have: edges without credit because the learner did not decide them, and pairs
+  // that it drew but attention did not visit, whose credit is clip(density_grad[h]). Null = none.
+  const uint32_t *fixed = nullptr, *fixed_transposed = nullptr;
+  const uint32_t *discarded = nullptr, *discarded_transposed = nullptr;
+  HeadTensor<float> query_membership_grad;  // [B, H, L, C]
+  HeadTensor<float> key_side_grad;          // [B, H, S, C]
 };
 
 struct TileBackwardParams {
