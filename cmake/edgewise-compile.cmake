@@ -11,6 +11,11 @@ endif()
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 
+# Without NDEBUG some classes of torch (at::RecordFunction) have another layout than in libtorch, which is built with it.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_compile_definitions(NDEBUG)
+endif()
+
 # Executables and libraries alike, so that one precompiled header fits all targets.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
 
