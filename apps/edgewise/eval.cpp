@@ -6,6 +6,7 @@
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
+#include <edgewise/train/trainer.h>
 
 #include <filesystem>
 #include <iostream>
@@ -42,14 +43,15 @@ int run(const EvalArguments& arguments) {
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
   train::check_vocabulary(*model, *dataset);
-  model->to(at::Device(recipe.train.device));
+  const at::Device device = train::parse_device(recipe.train.device);
+  model->to(device);
   model->eval();
   train::EvaluationOptions options;
   options.batch_size = recipe.train.micro_batch;
   options.seed = static_cast<uint64_t>(arguments.seed.value_or(recipe.train.seed));
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
   options.count_padding = train::density_counts_padding(recipe);
-  options.device = at::Device(recipe.train.device);
+  options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
   if (arguments.record) {

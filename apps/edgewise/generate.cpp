@@ -6,6 +6,7 @@
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/stop_signal.h>
+#include <edgewise/train/trainer.h>
 
 #include <chrono>
 #include <filesystem>
@@ -59,7 +60,8 @@ int run(const GenerateArguments& arguments) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   LanguageModel model =
       train::load_language_model(recipe, checkpoint_file(folder, arguments.checkpoint, "generate"));
-  model->to(at::Device(arguments.device.empty() ? recipe.train.device : arguments.device));
+  model->to(
+      train::parse_device(arguments.device.empty() ? recipe.train.device : arguments.device, "--device cpu"));
   const std::vector<uint8_t> bytes = model->options.bytes;
   const std::vector<int64_t> prompt = encode(arguments.prompt, bytes);
   std::string refusal = model->cache_refusal();

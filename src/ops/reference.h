@@ -11,9 +11,13 @@
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/edge_credit.h>
 
+#include <limits>
+
 #include "ops/attention_impl.h"
 
 namespace edgewise::ops::reference {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 AttentionForward edge_list_forward(const AttentionInputs& in);
 AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionForward& forward,

@@ -11,8 +11,6 @@
 namespace edgewise::ops::reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 struct DenseState {
   at::Tensor mask;  // [B, H, L, S] bool
   at::Tensor query, key, value;

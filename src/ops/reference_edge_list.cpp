@@ -12,8 +12,6 @@
 namespace edgewise::ops::reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Where each edge's query and key rows lie in [B*H*L, .] and [B*H*S, .].
 struct EdgePlaces {
   at::Tensor rows;  // [E]

@@ -74,11 +74,10 @@ std::string short_number(double value) {
 
 }  // namespace
 
-at::Device parse_device(const std::string& name) {
+at::Device parse_device(const std::string& name, const std::string& choose_cpu) {
   const at::Device device(name);
-  TORCH_CHECK_VALUE(!device.is_cuda() || torch::cuda::is_available(),
-                    "train: expected a GPU for train.device = '", name,
-                    "'; torch sees none. Use --set train.device=cpu.");
+  TORCH_CHECK_VALUE(!device.is_cuda() || torch::cuda::is_available(), "expected a GPU for the device '", name,
+                    "'; torch sees none. Use ", choose_cpu);
   return device;
 }
 

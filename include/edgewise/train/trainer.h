@@ -23,8 +23,8 @@
 
 namespace edgewise::train {
 
-// train.device of a recipe; throws when torch does not see it.
-at::Device parse_device(const std::string& name);
+// A device by its name; throws when torch does not see it, and names the option that chooses another one.
+at::Device parse_device(const std::string& name, const std::string& choose_cpu = "--set train.device=cpu");
 
 struct TrainerOptions {
   std::filesystem::path run_folder;

@@ -56,7 +56,7 @@ enum Credit : int {
   kProbed = 1,   // and probe edges have theirs
   kDropped = 4,  // beside the credit: dropout on the weights
   kShaped = 2,   // G on present edges is d s, clipped, moved by the density's gradient or none, or discarded
-                // pairs have theirs (options at run time)
+                 // pairs have theirs (options at run time)
 };
 
 // What a pass is built for: head dim, clusters, side, credit. Each warpgroup owns 64 outer tokens; as many as
