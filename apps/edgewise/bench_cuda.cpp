@@ -8,9 +8,12 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/rand_like.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
@@ -24,7 +27,7 @@
 #include <limits>
 
 #include "bench.h"
-#include "table.h"
+#include "bench_cuda_report.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -37,6 +40,11 @@ struct Arguments {
   double probe_rate = 0.02;
   int repeats = 20;
   bool others = false, json = false;
+  int64_t blocks = 0;       // also masks of blocks of this size on the diagonal
+  int64_t long_tokens = 0;  // instead: one long sequence, so many edges a row
+  int64_t row_edges = 32;
+  std::string plot;  // SVG file
+  std::string from;  // rows of earlier runs, instead of measuring
 };
 
 // Median over five rounds of a queue of calls: the device never waits for the host unless the call itself
@@ -156,34 +164,61 @@ at::Tensor scattered_attention(const Inputs& in, const at::Tensor& rows, const a
       .view(in.query.sizes());
 }
 
-class Report {
- public:
-  explicit Report(bool json)
-      : json_(json),
-        table_({"case", "n", "dim", "clusters", "density", "edgewise ms", "dense ms", "ratio"}) {}
+// Edges as blocks on the diagonal: most tiles are empty.
+void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, CudaReport& report) {
+  const int64_t n = in.query.size(2), size = std::min(a.blocks, n), items = in.query.size(0);
+  const auto int_options = at::TensorOptions().dtype(at::kInt).device(at::kCUDA);
+  const at::Tensor first = at::arange(n, int_options).div(size, "floor") * size;
+  const at::Tensor degrees = (first + size).clamp_max(n) - first;
+  const at::Tensor columns =
+      at::arange(n, int_options)
+          .view({1, n})
+          .expand({n, n})
+          .masked_select(
+              at::arange(n, int_options)
+                  .view({1, n})
+                  .ge(first.view({n, 1}))
+                  .logical_and(at::arange(n, int_options).view({1, n}).lt((first + degrees).view({n, 1}))));
+  const int64_t heads = items * a.heads;
+  at::Tensor offsets = at::zeros({heads * n + 1}, int_options.dtype(at::kLong));
+  offsets.narrow(0, 1, heads * n).copy_(at::cumsum(degrees.repeat({heads}), 0, at::kLong));
+  const EdgeSet edges = EdgeSet::from_trusted_csr({items, a.heads, n, n}, offsets, columns.repeat({heads}));
+  const Times times =
+      time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
+  const double density = static_cast<double>(size) / static_cast<double>(n);
+  report.add(
+      {"forward, blocks on the diagonal", n, in.query.size(3), 0, density, times.forward, dense.forward});
+  report.add(
+      {"backward, blocks on the diagonal", n, in.query.size(3), 0, density, times.backward, dense.backward});
+}
 
-  void add(const std::string& name, int64_t n, int64_t dim, int64_t clusters, double density, double ms,
-           double dense_ms) {
-    if (json_) {
-      std::cout << "{\"case\": \"" << name << "\", \"n\": " << n << ", \"dim\": " << dim
-                << ", \"clusters\": " << clusters << ", \"density\": " << density
-                << ", \"dtype\": \"bf16\", \"edgewise_ms\": " << ms << ", \"dense_ms\": " << dense_ms
-                << ", \"ratio\": " << ms / dense_ms << "}" << std::endl;
-      return;
-    }
-    table_.add({name, std::to_string(n), std::to_string(dim), clusters ? std::to_string(clusters) : "-",
-                percent(density, 1), fixed(ms, 3), fixed(dense_ms, 3), fixed(ms / dense_ms, 2)});
-  }
-  void print() const {
-    if (!json_) table_.print(std::cout);
-  }
+// One long sequence with a few random edges a row, where no dense attention is measured beside it.
+int run_long(const Arguments& a) {
+  const int64_t n = a.long_tokens, heads = 1, dim = a.dims.front();
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const auto make = [&] { return at::randn({1, heads, n, dim}, options); };
+  Inputs in{make(), make(), make(), make(), {}, {}};
+  for (const at::Tensor& x : {in.query, in.key, in.value}) x.requires_grad_();
+  // Column r of row i is somewhere in the r-th of `row_edges` equal parts: sorted and unique by construction.
+  const auto int_options = at::TensorOptions().dtype(at::kLong).device(at::kCUDA);
+  const int64_t part = n / a.row_edges;
+  const at::Tensor columns = at::randint(part, {n, a.row_edges}, int_options) +
+                             at::arange(a.row_edges, int_options).view({1, -1}) * part;
+  const EdgeSet edges = EdgeSet::from_trusted_csr(
+      {1, heads, n, n}, at::arange(n + 1, int_options) * a.row_edges, columns.to(at::kInt).reshape(-1));
+  edges.transposed();  // kept with the edges
+  const Times times =
+      time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
+  const double count = static_cast<double>(n * a.row_edges);
+  std::cout << "{\"case\": \"long sequence\", \"n\": " << n << ", \"heads\": " << heads
+            << ", \"dim\": " << dim << ", \"edges_per_row\": " << a.row_edges
+            << ", \"dtype\": \"bf16\", \"forward_ms\": " << times.forward
+            << ", \"forward_and_backward_ms\": " << times.both
+            << ", \"edges_per_second\": " << count / times.both * 1e3 << "}" << std::endl;
+  return 0;
+}
 
- private:
-  bool json_;
-  Table table_;
-};
-
-void measure_density(const Arguments& a, Inputs& in, const Times& dense, double density, Report& report) {
+void measure_density(const Arguments& a, Inputs& in, const Times& dense, double density, CudaReport& report) {
   const int64_t n = in.query.size(2), dim = in.query.size(3);
   bool first = true;
   for (const int64_t clusters : a.clusters) {
@@ -200,7 +235,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     };
     const EdgeSet edges = sample();
     const auto add = [&](const char* name, int64_t c, double ms, double dense_ms) {
-      report.add(name, n, dim, c, density, ms, dense_ms);
+      report.add({name, n, dim, c, density, ms, dense_ms});
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges); };
     const Times given = time_attention(a, in, plain);
@@ -259,15 +294,25 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
 }
 
 int run(const Arguments& a) {
+  if (!a.from.empty()) {
+    CudaReport report(a.json);
+    report.read(a.from);
+    report.print();
+    if (!a.plot.empty()) report.plot(a.plot);
+    return 0;
+  }
   TORCH_CHECK(torch::cuda::is_available(), "bench cuda: expected a CUDA device; found none");
-  Report report(a.json);
+  if (a.long_tokens > 0) return run_long(a);
+  CudaReport report(a.json);
   for (const int64_t dim : a.dims)
     for (const int64_t n : a.lengths) {
       Inputs in = make_inputs(a, n, dim);
       const Times dense = time_dense(a, in);
       for (const double density : a.densities) measure_density(a, in, dense, density, report);
+      if (a.blocks > 0) measure_blocks(a, in, dense, report);
     }
   report.print();
+  if (!a.plot.empty()) report.plot(a.plot);
   return 0;
 }
 
@@ -299,6 +344,18 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
       ->check(whole_number(1));
   command->add_flag("--others", arguments->others,
                     "also boolean masks, the published path, gather and scatter");
+  command->add_option("--blocks", arguments->blocks, "also edges in blocks of this size on the diagonal")
+      ->check(whole_number(1));
+  command
+      ->add_option("--long", arguments->long_tokens,
+                   "instead: one sequence of this length, random edges, forward and backward")
+      ->check(whole_number(64));
+  command->add_option("--row-edges", arguments->row_edges, "with --long: edges a row")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  command->add_option("--from", arguments->from, "instead: the lines that --json wrote, from a file")
+      ->check(CLI::ExistingFile);
+  command->add_option("--plot", arguments->plot, "an SVG file: time over density and over length");
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

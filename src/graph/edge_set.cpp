@@ -22,8 +22,10 @@
 #include <sstream>
 
 #include "graph/checks.h"
+#include "graph/edge_windows.h"
 #include "graph/huge_pages.h"
 #include "graph/tiles.h"
+#include "graph/tiles_cuda.h"
 #include "kernels/cpu/transpose.h"
 
 namespace edgewise {
@@ -35,9 +37,11 @@ struct EdgeSet::Layouts {
   at::Tensor col_indices;      // [E] int32
   at::Tensor tiles;            // [B*H, ceil(L/64), ceil(S/64), 128] int32
   std::optional<TransposedEdges> transposed;
-  at::Tensor transposed_tiles;
+  at::Tensor transposed_tiles, used_tiles;
   at::Tensor edges_per_head;  // [B, H] int64
   at::Tensor mask;
+  std::optional<graph::EdgeWindows> windows;
+  bool windows_asked_for = false;
 
   void make_csr() {
     const std::lock_guard lock(mutex);
@@ -164,6 +168,13 @@ const at::Tensor& EdgeSet::transposed_tiles() const {
   return layouts_->transposed_tiles;
 }
 
+const at::Tensor& EdgeSet::used_tiles() const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (!layouts_->used_tiles.defined())
+    layouts_->used_tiles = graph::cuda_used_tiles(layouts_->shape, tiles());
+  return layouts_->used_tiles;
+}
+
 const TransposedEdges& EdgeSet::transposed() const {
   const std::lock_guard lock(layouts_->mutex);
   if (layouts_->transposed) return *layouts_->transposed;
@@ -275,6 +286,20 @@ at::Tensor EdgeSet::edges_per_head() const {
   const std::lock_guard lock(layouts_->mutex);
   if (!layouts_->edges_per_head.defined()) layouts_->edges_per_head = degrees().sum(2);
   return layouts_->edges_per_head;
+}
+
+at::Tensor EdgeSet::known_edges_per_head() const {
+  return has_csr() ? edges_per_head() : layouts_->edges_per_head;
+}
+
+graph::EdgeWindows EdgeSet::windows(int block_keys, double density) const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (layouts_->windows && layouts_->windows->entries.size(3) == block_keys) return *layouts_->windows;
+  graph::EdgeWindows result =
+      graph::edge_windows(layouts_->shape, tiles(), known_edges_per_head(), block_keys, density);
+  if (layouts_->windows_asked_for) layouts_->windows = result;
+  layouts_->windows_asked_for = true;
+  return result;
 }
 
 at::Tensor EdgeSet::density(const std::optional<at::Tensor>& key_mask,

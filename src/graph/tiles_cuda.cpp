@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "graph/cuda_launch.h"
+#include "graph/edge_windows.h"
+#include "kernels/cuda/window_params.h"
 
 namespace edgewise::graph {
 
@@ -45,6 +47,40 @@ void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::T
   check_launch("transpose_tiles",
                kernels::cuda::launch_transpose_tiles(tile_shape(shape), words_of(tiles), words_of(transposed),
                                                      current_stream()));
+}
+
+at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
+  const c10::cuda::CUDAGuard guard(tiles.device());
+  at::Tensor flags =
+      at::empty({tiles.size(0), tiles.size(1), tiles.size(2)}, tiles.options().dtype(at::kByte));
+  check_launch("mark_used_tiles",
+               kernels::cuda::launch_mark_used_tiles(tile_shape(shape), words_of(tiles),
+                                                     flags.mutable_data_ptr<uint8_t>(), current_stream()));
+  return flags;
+}
+
+EdgeWindows edge_windows(const EdgeShape& shape, const at::Tensor& tiles, const at::Tensor& edges_per_head,
+                         int block_keys, double density) {
+  const c10::cuda::CUDAGuard guard(tiles.device());
+  const int64_t heads = shape.batch * shape.heads;
+  const at::Tensor counts = edges_per_head.contiguous();
+  kernels::cuda::BuildWindowsParams params;
+  params.shape = tile_shape(shape);
+  params.tiles = words_of(tiles);
+  params.edge_counts = reinterpret_cast<const uint64_t*>(counts.const_data_ptr<int64_t>());
+  params.most_edges = density * static_cast<double>(shape.queries * shape.keys);
+  params.lists.block_keys = block_keys;
+  const int64_t windows = kernels::cuda::WindowLists::windows(shape.queries),
+                blocks = params.lists.blocks(shape.keys);
+  EdgeWindows result;
+  result.entries = at::empty({heads, windows, blocks, block_keys}, tiles.options());
+  result.ends = at::empty({heads, windows, blocks}, tiles.options().dtype(at::kShort));
+  result.by_windows = at::empty({heads}, tiles.options().dtype(at::kByte));
+  params.lists.entries = words_of(result.entries);
+  params.lists.ends = reinterpret_cast<uint16_t*>(result.ends.mutable_data_ptr<int16_t>());
+  params.by_windows = result.by_windows.mutable_data_ptr<uint8_t>();
+  check_launch("build_windows", kernels::cuda::launch_build_windows(params, current_stream()));
+  return result;
 }
 
 }  // namespace edgewise::graph

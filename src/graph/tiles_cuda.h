@@ -10,5 +10,6 @@ void cuda_tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, 
 at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles);  // [B*H*L] int32
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles);
 void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::Tensor& transposed);
+at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles);
 
 }  // namespace edgewise::graph

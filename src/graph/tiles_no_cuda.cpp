@@ -1,6 +1,7 @@
 // In place of tiles_cuda.cpp in a build without CUDA.
 #include <c10/util/Exception.h>
 
+#include "graph/edge_windows.h"
 #include "graph/tiles_cuda.h"
 
 namespace edgewise::graph {
@@ -25,6 +26,14 @@ std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape&, const at
   not_built();
 }
 void cuda_transpose_tiles(const EdgeShape&, const at::Tensor&, at::Tensor&) {
+  not_built();
+}
+
+at::Tensor cuda_used_tiles(const EdgeShape&, const at::Tensor&) {
+  not_built();
+}
+
+EdgeWindows edge_windows(const EdgeShape&, const at::Tensor&, const at::Tensor&, int, double) {
   not_built();
 }
 

@@ -5,8 +5,10 @@
 #include <ATen/ops/tensor.h>
 
 #include "graph/cuda_launch.h"
+#include "graph/edge_windows.h"
 #include "graph/tiles.h"
 #include "kernels/cuda/gather_params.h"
+#include "kernels/cuda/window_params.h"
 #include "ops/cuda_impl.h"
 
 namespace edgewise::ops {
@@ -19,8 +21,13 @@ using graph::words_of;
 using kernels::Bf16;
 using kernels::cuda::HeadTensor;
 
-// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-attention.md).
+// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md); and, forward,
+// windows do (docs/kernels/cuda-windows.md).
 constexpr double kGatherDensity = 0.022;
+double window_density(int64_t head_dim) {
+  return head_dim == 32 ? 0.03 : 0.015;
+}
+constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
 
 template <typename T>
 HeadTensor<const T> view(const at::Tensor& x) {
@@ -66,12 +73,35 @@ std::string learner_refusal(const EdgeCredit& credit) {
   return "";
 }
 
+// Whether the host knows that the edges are at most this part of all pairs.
+bool rarer_than(double density, const EdgeSet& edges) {
+  return edges.has_csr() &&
+         static_cast<double>(edges.edge_count()) < density * static_cast<double>(edges.shape().pairs());
+}
+
 bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat) return true;
   if (in.dropout_p > 0) return false;  // only tiles know dropout
-  if (!in.edges.has_csr()) return false;
-  return static_cast<double>(in.edges.edge_count()) <
-         kGatherDensity * static_cast<double>(in.edges.shape().pairs());
+  return rarer_than(kGatherDensity, in.edges);
+}
+
+// Forward: heads with few edges by windows, as the device finds, the others by tiles. Of CSR the host knows
+// whether there are such heads to speak of.
+bool by_windows(const AttentionInputs& in) {
+  const EdgeShape& shape = in.edges.shape();
+  if (in.query.scalar_type() != at::kBFloat16 || in.dropout_p > 0) return false;
+  if (!kernels::cuda::windows_take(in.query.size(3)) || shape.keys > kernels::cuda::kMostWindowKeys)
+    return false;
+  if (in.edges.has_csr())  // tiles must be small beside what else there is
+    return rarer_than(window_density(in.query.size(3)), in.edges) && shape.pairs() / 8 < kLargestTileBytes;
+  return in.edges.known_edges_per_head().defined();
+}
+
+// Edges that were given may have structure; sampled ones leave no tile empty.
+kernels::cuda::UsedTiles used_tiles(const EdgeSet& edges) {
+  if (!edges.has_csr()) return {};
+  const at::Tensor& flags = edges.used_tiles();
+  return {flags.const_data_ptr<uint8_t>(), flags.stride(0), flags.stride(1), flags.stride(2)};
 }
 
 AttentionInputs with_aligned_rows(AttentionInputs in) {
@@ -114,6 +144,26 @@ AttentionForward gather_forward(const AttentionInputs& in, AttentionForward resu
   params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
   return result;
+}
+
+// The heads that the windows have, and only they.
+void window_forward(const AttentionInputs& in, const graph::EdgeWindows& windows,
+                    const AttentionForward& result) {
+  kernels::cuda::WindowForwardParams params;
+  params.shape = tile_shape(in.edges.shape());
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<Bf16>(in.query);
+  params.key = view<Bf16>(in.key);
+  params.value = view<Bf16>(in.value);
+  params.by_windows = windows.by_windows.const_data_ptr<uint8_t>();
+  params.lists.entries = words_of(windows.entries);
+  params.lists.ends = reinterpret_cast<uint16_t*>(windows.ends.mutable_data_ptr<int16_t>());
+  params.lists.block_keys = static_cast<int>(windows.entries.size(3));
+  params.tiles = words_of(in.edges.tiles());
+  params.output = mutable_view<Bf16>(result.output);
+  params.lse = result.lse.mutable_data_ptr<float>();
+  check_launch("window_forward", kernels::cuda::launch_window_forward(params, current_stream()));
 }
 
 // What the learner adds to a backward pass, as tensors that live until the launch.
@@ -216,6 +266,7 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   params.row_values = row_values.mutable_data_ptr<float>();
   params.tiles = words_of(in.edges.tiles());
   params.tiles_transposed = words_of(in.edges.transposed_tiles());
+  params.used = used_tiles(in.edges);
   at::Tensor dropped_transposed;
   if (in.dropout_p > 0) {
     dropped_transposed = graph::transposed_tiles(shape, forward.dropped);
@@ -275,7 +326,12 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
              : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
     return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +
                     " clusters is not built"};
+  const bool windows = by_windows(in);
+  if (gather && windows) return {"windows and gather", "edges are rare: windows forward, gather backward"};
   if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
+  if (windows)
+    return {"windows and tiles",
+            "forward by windows for heads with few edges, as the device counts them, else by tiles"};
   return {"tiles", in.edges.has_csr() ? "edges are dense enough" : "the edges are tiles already"};
 }
 
@@ -286,10 +342,18 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   AttentionForward result;
   result.output = empty_heads(in.query, shape.queries, in.value.size(3));
   result.lse = at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(at::kFloat));
-  if (by_gather(in))
+  std::optional<graph::EdgeWindows> windows;
+  if (by_windows(in)) {
+    windows = in.edges.windows(kernels::cuda::window_block_keys(in.query.size(3)),
+                               window_density(in.query.size(3)));
+    window_forward(in, *windows, result);
+  } else if (by_gather(in)) {
     return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result)
                                                 : gather_forward<Bf16>(in, result);
+  }
   kernels::cuda::TileForwardParams params;
+  params.used = used_tiles(in.edges);
+  if (windows) params.left_out = windows->by_windows.const_data_ptr<uint8_t>();
   params.shape = tile_shape(shape);
   params.head_dim = in.query.size(3);
   params.scale = static_cast<float>(in.scale);

@@ -24,8 +24,19 @@ constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
 // Room for pairs that the products leave open: of random numbers a few in 10^4.
 constexpr int64_t kPairsPerOpenPlace = 512;
 
+// Up to this bound in the mean thinning beats the products (docs/kernels/cuda-windows.md), which cost more
+// with more clusters and three times as much in fp32. The direct sampler can be asked for.
+float thinning_bound(Sampler sampler, int64_t clusters, bool fp32) {
+  if (sampler == Sampler::kThinning) return 1;
+  return (clusters >= 128 ? 0.05f : 0.033f) * (fp32 ? 1.3f : 1);
+}
+
+bool thins(Sampler sampler, int64_t clusters) {
+  return sampler != Sampler::kDirect && kernels::cuda::thin_sample_takes(clusters);
+}
+
 int64_t padded_clusters(int64_t clusters) {
-  int64_t wanted = 16;
+  int64_t wanted = 32;
   while (wanted < clusters) wanted *= 2;
   return wanted;
 }
@@ -58,7 +69,8 @@ std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeSh
   if (!query_membership.is_cuda()) return "the memberships are not on a CUDA device";
   if (at::cuda::getDeviceProperties(query_membership.get_device())->major != 9)
     return "the kernels are built for Hopper (compute capability 9.0)";
-  if (sampler != Sampler::kAuto && sampler != Sampler::kDirect) return "only the direct sampler runs on CUDA";
+  if (sampler != Sampler::kAuto && sampler != Sampler::kDirect && sampler != Sampler::kThinning)
+    return "only the direct sampler and thinning run on CUDA";
   if (!kernels::cuda::tile_sample_takes(padded_clusters(query_membership.size(3))))
     return "more than 256 clusters";
   if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
@@ -113,6 +125,18 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
                    open_count = at::zeros({1}, int64_options);
   params.open_pairs = reinterpret_cast<uint64_t*>(open.mutable_data_ptr<int64_t>());
   params.open_count = reinterpret_cast<unsigned long long*>(open_count.mutable_data_ptr<int64_t>());
+  at::Tensor key_tops, thin_blocks, direct_blocks;
+  if (thins(options.sampler, params.clusters)) {
+    key_tops = at::zeros({shape.batch * shape.heads, params.clusters}, int64_options.dtype(at::kFloat));
+    direct_blocks = at::zeros({shape.batch * shape.heads}, int64_options.dtype(at::kInt));
+    thin_blocks = at::empty({shape.batch * shape.heads,
+                             (shape.queries + kernels::cuda::kThinRows - 1) / kernels::cuda::kThinRows},
+                            int64_options.dtype(at::kByte));
+    params.thin.limit = thinning_bound(options.sampler, params.clusters, split);
+    params.thin.key_tops = key_tops.mutable_data_ptr<float>();
+    params.thin.blocks = thin_blocks.mutable_data_ptr<uint8_t>();
+    params.thin.direct_blocks = reinterpret_cast<uint32_t*>(direct_blocks.mutable_data_ptr<int32_t>());
+  }
   check_launch("tile_sample", kernels::cuda::launch_tile_sample(params, current_stream()));
   return EdgeSet::from_trusted_tiles(shape, tiles, counts);
 }

@@ -1,5 +1,6 @@
 // The CUDA kernels of edge_attention against the reference in fp64.
 #include <edgewise/ops/functional.h>
+#include <edgewise/ops/sample.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,8 +49,13 @@ struct Case {
 const std::vector<Case> kCases = {
     {{2, 3, 200, 333}, 32, at::kBFloat16, 0.2, "tiles"},
     {{1, 2, 64, 64}, 64, at::kBFloat16, 0.5, "tiles"},
-    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "gather"},
-    {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "gather"},
+    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "windows and gather"},
+    {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "windows and gather"},
+    {{1, 2, 100, 1601}, 32, at::kBFloat16, 0.025, "windows and tiles"},
+    {{1, 2, 333, 900}, 64, at::kBFloat16, 0.025, "tiles"},
+    {{2, 2, 1000, 700}, 16, at::kBFloat16, 0.01, "gather"},
+    {{1, 3, 200, 333}, 16, at::kBFloat16, 0.2, "tiles"},
+    {{1, 2, 333, 200}, 128, at::kBFloat16, 0.2, "tiles"},
     {{2, 3, 100, 133}, 32, at::kFloat, 0.2, "gather"},
     {{1, 1, 1, 1}, 32, at::kBFloat16, 1.0, "tiles"},
     {{2, 2, 130, 70}, 16, at::kFloat, 0.1, "gather"},
@@ -84,6 +90,53 @@ TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
       EXPECT_EQ(found.query.select(2, 9).abs().sum().item<double>(), 0);
     }
   }
+}
+
+// Of one call, a head with few edges goes by windows and the other by tiles; nobody has counted them on the
+// host.
+TEST_F(CudaAttention, TakesEachHeadItsOwnWay) {
+  at::Tensor key_side = kit::rand({2, 2, 520, 32}, 2) / 16;
+  key_side.select(1, 0).mul_(0.02);
+  SampleOptions sampling;
+  sampling.random = {.seed = 5};
+  const EdgeSet edges = sample_sbm_edges(kit::rand({2, 2, 450, 32}, 1).cuda(), key_side.cuda(), sampling);
+  ASSERT_FALSE(edges.has_csr());
+  for (const int64_t dim : {32, 64}) {
+    const auto make = [&](int64_t tokens, int64_t seed) {
+      return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
+    };
+    const at::Tensor q = make(450, 3), k = make(520, 4), v = make(520, 5);
+    EXPECT_EQ(
+        ops::choose_cuda_attention(ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), edges, {}), nullptr)
+            .kernel,
+        "windows and tiles");
+    const at::Tensor found = edge_attention(q.cuda(), k.cuda(), v.cuda(), edges);
+    EXPECT_FALSE(edges.has_csr());
+    const EdgeSet counted = EdgeSet::from_trusted_tiles(edges.shape(), edges.tiles()).to(at::kCPU);
+    EXPECT_LT(counted.degrees().select(1, 0).to(at::kDouble).mean().item<double>(), 0.02 * 520);
+    EXPECT_GT(counted.degrees().select(1, 1).to(at::kDouble).mean().item<double>(), 0.1 * 520);
+    const at::Tensor expected =
+        edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), counted);
+    EXPECT_LE(relative_error(found.select(1, 0), expected.select(1, 0)), 1e-2) << dim;
+    EXPECT_LE(relative_error(found.select(1, 1), expected.select(1, 1)), 1e-2) << dim;
+  }
+}
+
+// Tiles without edges are passed over, in both passes and beside full ones.
+TEST_F(CudaAttention, PassesOverEmptyTiles) {
+  at::Tensor mask = at::zeros({1, 2, 512, 512}, at::kBool);
+  for (int64_t n = 0; n < 512; n += 128) mask.narrow(2, n, 128).narrow(3, n, 128).fill_(true);
+  mask.narrow(2, 300, 20).narrow(3, 10, 5).fill_(true);
+  const EdgeSet edges = EdgeSet::from_mask(mask);
+  const auto make = [&](int64_t seed) { return kit::randn({1, 2, 512, 32}, seed, at::kBFloat16); };
+  const at::Tensor q = make(1), k = make(2), v = make(3), g = make(4);
+  const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
+                              g.to(at::kDouble), Backend::kReference);
+  const Result found = run(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA), g.cuda(), Backend::kKernel);
+  EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2);
+  EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2);
+  EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2);
+  EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2);
 }
 
 // Logits far outside what exp can hold without a maximum, and NaN where no edge looks.

@@ -14,6 +14,10 @@
 
 namespace edgewise {
 
+namespace graph {
+struct EdgeWindows;
+}
+
 struct EdgeShape {
   int64_t batch = 0;    // B
   int64_t heads = 0;    // H
@@ -62,8 +66,13 @@ class EdgeSet {
   const TransposedEdges& transposed() const;
   const at::Tensor& tiles() const;             // [B*H, ceil(L/64), ceil(S/64), 128] int32
   const at::Tensor& transposed_tiles() const;  // [B*H, ceil(S/64), ceil(L/64), 128] int32
-  at::Tensor to_mask() const;                  // [B, H, L, S] bool
-  at::Tensor edge_rows() const;                // [E] int64: global row (b*H + h)*L + i of every edge
+  const at::Tensor& used_tiles() const;  // on CUDA: [B*H, ceil(L/64), ceil(S/64)] uint8, 1 = holds an edge
+  // On CUDA: windows of the heads with at most `density` of all pairs (src/graph/edge_windows.h), in blocks
+  // of `block_keys`; nothing is counted on the host. They take twice the memory of the tiles, so they are
+  // kept only when they are asked for a second time: sampled edges are used once.
+  graph::EdgeWindows windows(int block_keys, double density) const;
+  at::Tensor to_mask() const;    // [B, H, L, S] bool
+  at::Tensor edge_rows() const;  // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
 
   // Set operations; shapes must agree.
@@ -80,6 +89,8 @@ class EdgeSet {
   // Statistics.
   at::Tensor degrees() const;         // [B, H, L] int64, edges per query
   at::Tensor edges_per_head() const;  // [B, H] int64
+  // The same if it is known without making CSR, else undefined.
+  at::Tensor known_edges_per_head() const;
   // Edges over valid pairs, per head over the whole batch: [H] double. Without masks every pair is valid.
   at::Tensor density(const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const std::optional<at::Tensor>& query_mask = std::nullopt) const;

@@ -69,6 +69,15 @@ __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t
   }
 }
 
+// One warp a tile.
+__global__ void mark_used_tiles(int64_t count, const uint32_t* tiles, uint8_t* flags) {
+  const int64_t tile = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (tile >= count) return;
+  const uint4 words = reinterpret_cast<const uint4*>(tiles)[tile * (kTileWords / 4) + threadIdx.x % 32];
+  const bool any = __any_sync(~0u, (words.x | words.y | words.z | words.w) != 0);
+  if (threadIdx.x % 32 == 0) flags[tile] = any;
+}
+
 // One warp a row of edges.
 __global__ void csr_to_tiles(TileShape shape, const int64_t* row_offsets, const int32_t* col_indices,
                              uint32_t* tiles, int32_t* bad) {
@@ -149,6 +158,13 @@ int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32
   if (count == 0) return cudaSuccess;
   transpose_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles,
                                                                                          transposed);
+  return cudaGetLastError();
+}
+
+int launch_mark_used_tiles(const TileShape& shape, const uint32_t* tiles, uint8_t* flags, Stream stream) {
+  const int64_t count = shape.words() / kTileWords;
+  if (count == 0) return cudaSuccess;
+  mark_used_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(count, tiles, flags);
   return cudaGetLastError();
 }
 

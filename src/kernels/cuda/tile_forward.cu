@@ -9,8 +9,10 @@
 // No running maximum: the exponentials are summed as they are. That is exact unless a row's sum leaves fp32's
 // range, or a key without edge holds NaN (0 * NaN); both show in the result, and such rows are computed
 // again, one by one.
+#include "kernels/cuda/attend_row.cuh"
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/tile_params.h"
+#include "kernels/cuda/used_tiles.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace edgewise::kernels::cuda {
@@ -18,54 +20,6 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896f;
 constexpr int kRows = 128, kThreads = 256, kStages = 3;
-
-// The plain way for one row, by one warp: two visits of its edges, maximum first.
-template <int D>
-__device__ void attend_row(const TileForwardParams& p, const __nv_bfloat16* query, const __nv_bfloat16* key,
-                           const __nv_bfloat16* value, const uint32_t* tiles, const uint32_t* dropped,
-                           int row_in_tile, int column_tiles, __nv_bfloat16* out, float* lse) {
-  const int lane = threadIdx.x % 32;
-  const auto bit = [&](const uint32_t* plane, int tile, int column) {
-    return (plane[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
-  };
-  const auto edge = [&](int tile, int column) { return bit(tiles, tile, column); };
-  const auto logit = [&](int64_t j) {
-    float sum = 0;
-    for (int d = 0; d < D; ++d)
-      sum += __bfloat162float(query[d]) * __bfloat162float(key[j * p.key.row_stride + d]);
-    return sum * p.scale;
-  };
-  float top = -INFINITY, total = 0;
-  for (int tile = 0; tile < column_tiles; ++tile)
-    for (int column = lane; column < 64; column += 32)
-      if (edge(tile, column)) {
-        const float s = logit(tile * 64 + column), larger = fmaxf(top, s);
-        total = total * expf(top - larger) + expf(s - larger);
-        top = larger;
-      }
-  float highest = top;
-  for (int step = 16; step; step /= 2) highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, step));
-  total = top == -INFINITY ? 0 : total * expf(top - highest);
-  for (int step = 16; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
-  constexpr int kPerLane = (D + 31) / 32;
-  float sum[kPerLane] = {};
-  for (int tile = 0; tile < column_tiles; ++tile)
-    for (int half = 0; half < 64; half += 32) {
-      const bool mine = edge(tile, half + lane);
-      const bool kept = mine && !(dropped && bit(dropped, tile, half + lane));
-      const float weight = kept ? expf(logit(tile * 64 + half + lane) - highest) : 0;
-      for (unsigned rest = __ballot_sync(~0u, kept); rest; rest &= rest - 1) {
-        const int from = __ffs(rest) - 1;
-        const float a = __shfl_sync(~0u, weight, from);
-        const __nv_bfloat16* v = value + static_cast<int64_t>(tile * 64 + half + from) * p.value.row_stride;
-        for (int n = 0; n < kPerLane; ++n)
-          if (n * 32 + lane < D) sum[n] += a * __bfloat162float(v[n * 32 + lane]);
-      }
-    }
-  for (int n = 0; n < kPerLane; ++n)
-    if (n * 32 + lane < D) out[n * 32 + lane] = __float2bfloat16(sum[n] / total * p.keep_scale);
-  if (lane == 0) *lse = highest + logf(total);
-}
 
 // A stage is as many tiles as leave room for a second block. The two warpgroups meet once a stage; in between
 // one may run ahead, so that one takes exponentials while the other multiplies.
@@ -81,7 +35,7 @@ struct SharedTiles {
       kQueryBytes + kPlaces * kPlaceBytes + 256 + 1024;  // 256: ones, 1024: alignment
 };
 
-template <int D, bool kDropout>
+template <int D, bool kDropout, bool kListed>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     tile_forward(const __grid_constant__ TileForwardParams p) {
   extern __shared__ uint8_t raw[];
@@ -98,6 +52,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
+  if (p.left_out && p.left_out[head_index]) return;
   const int queries = p.shape.queries, keys = p.key_lengths ? p.key_lengths[item] : p.shape.keys;
   const int first_row = blockIdx.x * kRows;
   const int column_tiles = p.shape.column_tiles(), used_tiles = (keys + 63) / 64;
@@ -116,14 +71,26 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   const uint32_t *words_on = tiles + word, *dropped_on = kDropout ? dropped + word : nullptr;
   int tiles_on = 0;
   uint32_t to = places;
+  // kListed: only the tiles of a list.
+  __shared__ uint16_t listed[kListed ? kMostListedTiles : 1];
+  const int visits = kListed ? list_used_tiles(p.used, head_index, blockIdx.x * 2, 2,
+                                               static_cast<int>(p.shape.row_tiles()), used_tiles, listed)
+                             : used_tiles;
   const auto load_stage = [&] {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      keys_on.load(to, keys - tiles_on * 64);
-      values_on.load(to + Shared::kValues, keys - tiles_on * 64);
+      const int tile = !kListed ? tiles_on : tiles_on < visits ? listed[tiles_on] : used_tiles;
+      if constexpr (kListed) {
+        keys_on.load_at(to, tile, keys - tile * 64);
+        values_on.load_at(to + Shared::kValues, tile, keys - tile * 64);
+        words_on = tiles + word + (tile < used_tiles ? tile * kTileWords : 0);
+      } else {
+        keys_on.load(to, keys - tile * 64);
+        values_on.load(to + Shared::kValues, keys - tile * 64);
+      }
       if (lane < 8) {
         const uint32_t at = (threadIdx.x / 32 * 32 + lane * 4) * 4;
-        const bool valid = has_rows && tiles_on < used_tiles;
+        const bool valid = has_rows && tile < used_tiles;
         copy_chunk(to + Shared::kWords + at, words_on, valid);
         if constexpr (kDropout) copy_chunk(to + Shared::kDropped + at, dropped_on, valid);
       }
@@ -185,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   exponentials();
   mask_weights(places);
   uint32_t here = places;
-  for (int t = 0; t < used_tiles; ++t) {
+  for (int t = 0; t < visits; ++t) {
     const uint32_t next = after(here);
     if ((t + 1) % kTiles == 0) {
       // The stage of tile t + 1 has arrived for everyone; and everyone is done with the stage before tile
@@ -245,17 +212,18 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     for (int n = 0; n < 8; ++n) {
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
-      attend_row<D>(p, query + again_row * p.query.row_stride, key, value, tiles, dropped, again, used_tiles,
+      attend_row<D>({query + again_row * p.query.row_stride, key, value, p.key.row_stride, p.value.row_stride,
+                     p.scale, p.keep_scale, tiles, dropped, again, used_tiles},
                     head_out + again_row * p.output.row_stride,
                     p.lse + static_cast<int64_t>(head_index) * queries + again_row);
     }
   }
 }
 
-template <int D, bool kDropout>
+template <int D, bool kDropout, bool kListed>
 int launch(const TileForwardParams& p, Stream stream) {
   constexpr int kBytes = SharedTiles<D, kDropout>::kBytes;
-  auto* const kernel = tile_forward<D, kDropout>;
+  auto* const kernel = tile_forward<D, kDropout, kListed>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (ready != cudaSuccess) return ready;
@@ -267,7 +235,9 @@ int launch(const TileForwardParams& p, Stream stream) {
 
 template <int D>
 int launch(const TileForwardParams& p, Stream stream) {
-  return p.dropped ? launch<D, true>(p, stream) : launch<D, false>(p, stream);
+  if (p.dropped) return launch<D, true, false>(p, stream);
+  return p.used.flags && p.shape.column_tiles() <= kMostListedTiles ? launch<D, false, true>(p, stream)
+                                                                    : launch<D, false, false>(p, stream);
 }
 
 }  // namespace

@@ -29,6 +29,16 @@ struct TileShape {
   constexpr int64_t words() const { return batch * heads * row_tiles() * column_tiles() * 128; }
 };
 
+// Which tiles hold an edge, so that the others are passed over. Null = all are visited: right for edges
+// without structure, where looking costs a few per cent and finds nothing.
+inline constexpr int64_t kMostListedTiles = 1024;  // of one side of a head
+struct UsedTiles {
+  const uint8_t* flags = nullptr;  // [B*H, ceil(L/64), ceil(S/64)], or the same by keys
+  int64_t head_stride = 0, outer_stride = 0, inner_stride = 0;
+
+  constexpr UsedTiles by_keys() const { return {flags, head_stride, inner_stride, outer_stride}; }
+};
+
 struct TileForwardParams {
   TileShape shape;
   int64_t head_dim = 0;  // D of query, key and value: 16, 32, 64 or 128
@@ -39,6 +49,8 @@ struct TileForwardParams {
       nullptr;           // edges whose weight dropout removes (TileDropoutParams); null = no dropout
   float keep_scale = 1;  // 1 / (1 - p) with dropout
   const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
+  UsedTiles used;                        // without dropout
+  const uint8_t* left_out = nullptr;     // [B*H] heads that others compute (window_params.h); null = none
   HeadTensor<Bf16> output;               // [B, H, L, D]
   float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
 };
@@ -81,6 +93,7 @@ struct TileBackwardParams {
   float keep_scale = 1;
   const int32_t* query_lengths = nullptr;  // [B] queries from this number on have no edge; null = L
   const int32_t* key_lengths = nullptr;    // [B]
+  UsedTiles used;                          // without dropout and probes
   float* row_values = nullptr;             // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
   HeadTensor<Bf16> query_grad, key_grad, value_grad;
   TileCreditParams credit;
@@ -100,6 +113,16 @@ struct TileDropoutParams {
 int launch_tile_dropout(const TileDropoutParams& params, Stream stream);
 
 // ---- sampling ----
+
+// Rows whose edges are rare are drawn by thinning (thin_sample.cu) first, at a cost that follows their
+// number; blocks of 128 rows decide on the device. All null = every row by products.
+inline constexpr int kThinRows = 128;
+struct ThinParams {
+  float limit = 0;                    // a block thins when the mean of its rows' bounds is at most this
+  float* key_tops = nullptr;          // scratch [B*H, C], must be 0 before
+  uint8_t* blocks = nullptr;          // out [B*H, ceil(L/128)]: whether a block thinned
+  uint32_t* direct_blocks = nullptr;  // out [B*H], must be 0 before: blocks that did not
+};
 
 // Edges by the law from p_ij = query_membership_i . key_side_j + exploration, every pair visited on tensor
 // cores: bit for bit what the direct sampler on CPU draws.
@@ -124,9 +147,12 @@ struct TileSampleParams {
   uint64_t* open_pairs = nullptr;  // scratch [open_capacity]: pairs that the products leave undecided
   int64_t open_capacity = 0;
   unsigned long long* open_count = nullptr;  // scratch [1], must be 0 before
+  ThinParams thin;
 };
 bool tile_sample_takes(int64_t clusters);
-int launch_tile_sample(const TileSampleParams& params, Stream stream);
+int launch_tile_sample(const TileSampleParams& params, Stream stream);  // with thinning where `thin` is set
+bool thin_sample_takes(int64_t clusters);
+int launch_thin_sample(const TileSampleParams& params, Stream stream);  // the thinning alone
 
 // Probes: absent pairs, each with a probability that its item has.
 struct TileProbeParams {
@@ -147,6 +173,8 @@ int launch_tile_probes(const TileProbeParams& params, Stream stream);
 // [B*H, ceil(L/64), ceil(S/64)] tiles -> the tiles of the transposed graphs, [B*H, ceil(S/64), ceil(L/64)].
 int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
                            Stream stream);
+// Whether a tile holds an edge: [B*H, ceil(L/64), ceil(S/64)].
+int launch_mark_used_tiles(const TileShape& shape, const uint32_t* tiles, uint8_t* flags, Stream stream);
 // CSR -> tiles, which must be 0 before. Columns outside [0, S) are left out and counted in *bad (may be
 // null).
 int launch_csr_to_tiles(const TileShape& shape, const int64_t* row_offsets, const int32_t* col_indices,

@@ -90,6 +90,12 @@ __device__ void decide(const TileSampleParams& p, int head_index, int row, int c
   atomicAdd(reinterpret_cast<unsigned long long*>(p.edge_counts + head_index), 1ull);
 }
 
+// Whether thin_sample.cu has drawn this row.
+__device__ bool drawn_by_thinning(const TileSampleParams& p, int head_index, int row) {
+  const int64_t blocks = (p.shape.queries + kThinRows - 1) / kThinRows;
+  return p.thin.blocks && p.thin.blocks[head_index * blocks + row / kThinRows];
+}
+
 // Bits of the valid columns of a tile, in the order of a lane's word; the same for every row. [B,
 // column_tiles, 4].
 __global__ void mark_columns(TileShape shape, const uint8_t* key_mask, uint32_t* column_words) {
@@ -149,13 +155,14 @@ __device__ uint32_t saturated_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t
 // sampler takes a tile as one bulk copy; tokens beyond the last are zeros. A thread moves 8 clusters.
 template <typename Plan>
 __global__ void stage_memberships(HeadTensor<const Bf16> rounded, HeadTensor<const float> exact, int heads,
-                                  int tokens, int64_t chunks, Bf16* staged) {
+                                  int tokens, int64_t chunks, const uint32_t* direct_blocks, Bf16* staged) {
   constexpr int kChunks = Plan::C / 8;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= chunks) return;
   const int chunk = index % kChunks, row = index / kChunks % 64, tiles = (tokens + 63) / 64;
   const int64_t tile = index / kChunks / 64;  // over all heads
   const int head_index = tile / tiles, token = tile % tiles * 64 + row;
+  if (direct_blocks && direct_blocks[head_index] == 0) return;  // nobody will ask
   uint8_t* const out = reinterpret_cast<uint8_t*>(staged) + tile * Plan::kTileBytes;
   const auto place = [&](int at) {
     return reinterpret_cast<uint4*>(out + TileLayout<Plan::kWidth>::template offset<64>(row, at));
@@ -257,6 +264,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   const int column_tiles = p.shape.column_tiles(), row_tiles = p.shape.row_tiles();
+  if (drawn_by_thinning(p, head_index, blockIdx.x * Plan::kRows)) return;
   const int row_tile = blockIdx.x * Plan::kGroups + group;
   const int row = row_tile * 64 + warp * 16 + lane / 4;  // and row + 8
   const bool has_rows = row_tile < row_tiles;
@@ -491,6 +499,7 @@ __global__ void decide_open(const __grid_constant__ TileSampleParams p) {
     const int head_index = static_cast<int>(tile / column_tiles / row_tiles),
               lane = static_cast<int>(place % 32);
     const int row = static_cast<int>(tile / column_tiles % row_tiles * 64 + place / 32 * 16 + lane / 4);
+    if (drawn_by_thinning(p, head_index, row)) continue;
     const uint32_t word = exact_word(p, head_index, row, static_cast<int>(tile % column_tiles), lane);
     const long long more = __popc(word) - __popc(p.tiles[n]);
     p.tiles[n] = word;
@@ -587,12 +596,16 @@ cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
   const dim3 grid((p.shape.queries + Plan::kRows - 1) / Plan::kRows, p.shape.batch * p.shape.heads);
   if (grid.x == 0 || grid.y == 0 || p.shape.keys == 0) return cudaSuccess;
   if (p.shape.keys >= 1 << 25) return cudaErrorInvalidValue;
+  if (p.thin.blocks)
+    if (const int error = launch_thin_sample(p, stream); error != cudaSuccess)
+      return static_cast<cudaError_t>(error);
   launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
   const auto stage = [&](const HeadTensor<const Bf16>& rounded, const HeadTensor<const float>& exact,
                          int64_t tokens, Bf16* to) {
     const int64_t chunks = p.shape.batch * p.shape.heads * ((tokens + 63) / 64) * 64 * (C / 8);
     stage_memberships<Plan><<<static_cast<unsigned>((chunks + 255) / 256), 256, 0, stream>>>(
-        rounded, exact, static_cast<int>(p.shape.heads), static_cast<int>(tokens), chunks, to);
+        rounded, exact, static_cast<int>(p.shape.heads), static_cast<int>(tokens), chunks,
+        p.thin.direct_blocks, to);
   };
   if (kSplit) stage(p.query_membership, p.exact_query_membership, p.shape.queries, p.query_tiles);
   stage(p.key_side, p.exact_key_side, p.shape.keys, p.key_tiles);

@@ -217,17 +217,25 @@ class TileStream {
 
   // The next tile; of its rows `count` exist.
   __device__ void load(uint32_t tile, int count) {
+    copy(tile, from_, count);
+    from_ += tile_;
+  }
+  // Tile number `index`, where nobody moves on.
+  __device__ void load_at(uint32_t tile, int index, int count) const {
+    copy(tile, from_ + index * tile_, count);
+  }
+
+ private:
+  __device__ void copy(uint32_t tile, const __nv_bfloat16* from, int count) const {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int row = row_ + turn * kRowsPerTurn;
       if (64 % kRowsPerTurn != 0 && row >= 64) break;
-      copy_chunk(tile + offset_ + turn * kRowsPerTurn * TileLayout<kWidth>::kRowBytes, from_ + turn * turn_,
+      copy_chunk(tile + offset_ + turn * kRowsPerTurn * TileLayout<kWidth>::kRowBytes, from + turn * turn_,
                  row < count);
     }
-    from_ += tile_;
   }
 
- private:
   static constexpr int kChunksPerRow = kWidth / 8, kRowsPerTurn = kThreads / kChunksPerRow,
                        kTurns = (64 + kRowsPerTurn - 1) / kRowsPerTurn;
   static_assert(kThreads % kChunksPerRow == 0 && kRowsPerTurn % 8 == 0, "the swizzle must repeat every turn");

@@ -8,14 +8,17 @@
 // transposed and so do the bits.
 //
 // While the tensor cores form the outputs of one tile, the elementwise work of the next is done.
+#pragma once
+
 #include <type_traits>
 
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/tile_params.h"
+#include "kernels/cuda/used_tiles.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace edgewise::kernels::cuda {
-namespace {
+namespace {  // each head dim is compiled by itself
 
 constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;
 constexpr int kStages = 3;
@@ -30,6 +33,7 @@ struct PassParams {
   const uint32_t *tiles, *probes, *dropped;  // by outer tokens
   float keep_scale;
   const int32_t *outer_lengths, *inner_lengths;
+  UsedTiles used;
   const float* row_values;  // [2, B*H*L] lse log2(e) and ubar of the queries
   int64_t query_count;      // B*H*L
   bool paper;
@@ -55,33 +59,42 @@ enum Credit : int {
   kSame = 0,     // G = d
   kProbed = 1,   // and probe edges have theirs
   kDropped = 4,  // beside the credit: dropout on the weights
+  kListed = 8,   // and: only the tiles of a list
   kShaped = 2,   // G on present edges is d s, clipped, moved by the density's gradient or none, or discarded
                  // pairs have theirs (options at run time)
 };
 
-// What a pass is built for: head dim, clusters, side, credit. Each warpgroup owns 64 outer tokens; as many as
-// registers allow.
-template <int kHeadDim, int kClusters, bool kByColumns, int kCreditFlags>
+// The sums of a pass: where registers do not hold all of them, each has a launch of its own.
+enum Sums : int { kSumA = 1, kSumB = 2, kSumC = 4 };
+
+// What a pass is built for: head dim, clusters (0 without kSumC), side, credit, sums. Each warpgroup owns 64
+// outer tokens; as many as registers allow.
+template <int kHeadDim, int kClusters, bool kByColumns, int kCreditFlags, int kSums>
 struct Pass {
   static constexpr int D = kHeadDim, C = kClusters;
+  static constexpr bool kHasA = kSums & kSumA, kHasB = kByColumns && (kSums & kSumB);
+  static_assert((C > 0) == ((kSums & kSumC) != 0), "clusters and their sum come together");
   static constexpr bool kColumns = kByColumns, kProbes = C > 0 && (kCreditFlags & kProbed),
                         kShape = C > 0 && (kCreditFlags & kShaped);
   // A probe's share as a polynomial where all of a tile's are small: measured to pay with 128 clusters, not
   // with 32.
   static constexpr bool kSmallShares = kProbes && C >= 128;
-  static constexpr bool kOwnCredit = kProbes || kShape, kDropout = kCreditFlags & kDropped;
+  static constexpr bool kOwnCredit = kProbes || kShape, kDropout = kCreditFlags & kDropped,
+                        kList = kCreditFlags & kListed;
   // Accumulators and operands a thread keeps.
-  static constexpr int kRegisters =
-      64 + 16 + (kColumns ? 16 : 0) + (kOwnCredit ? 16 : 0) + D / 2 * (kColumns ? 2 : 1) + C / 2;
+  static constexpr bool kNeedsD = kHasA || (C > 0 && !kOwnCredit), kNeedsU = kHasA || C > 0;
+  static constexpr int kRegisters = (kNeedsU ? 64 : 32) + (kNeedsD ? 16 : 0) + (kHasB ? 16 : 0) +
+                                    (kOwnCredit ? 16 : 0) + D / 2 * (kHasA + kHasB) + C / 2;
   static constexpr int kGroups = kRegisters <= 136 ? 3 : 2;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
   static constexpr int kOuterBytes = kRows * D * 2;  // each of outer_a, outer_b
   // The place of a tile: inner_a, inner_b, inner_c, lse and ubar of 64 tokens (padded to the alignment), the
-  // bits of its edges, its probes and its dropped edges for up to 4 warpgroups.
-  static constexpr int kInnerBytes = 64 * D * 2, kWordBytes = 4 * 512;
+  // bits of its edges, its probes and its dropped edges for the warpgroups.
+  static constexpr int kInnerBytes = 64 * D * 2, kWordBytes = kGroups * 512;
   static constexpr int kB = kInnerBytes, kC = 2 * kInnerBytes, kValues = kC + 64 * C * 2,
                        kEdges = kValues + 1024, kProbeBits = kEdges + kWordBytes,
-                       kDroppedBits = kProbeBits + kWordBytes, kPlaceBytes = kDroppedBits + kWordBytes;
+                       kDroppedBits = kProbeBits + kWordBytes,
+                       kPlaceBytes = (kDroppedBits + kWordBytes + 1023) / 1024 * 1024;
   // A stage is a few tiles, as many as fit: the warpgroups of a block meet once a stage, and in between one
   // may run ahead of another.
   static constexpr int kTiles = 2 * kOuterBytes + kStages * 2 * kPlaceBytes + 1024 <= 227 * 1024 ? 2 : 1;
@@ -140,13 +153,27 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   int64_t words_on = strip + warp * 32 + lane * 4;
   int tiles_on = 0;
   uint32_t to = places;
+  __shared__ uint16_t listed[Pass::kList ? kMostListedTiles : 1];
+  const int visits = Pass::kList && used_tiles > 0
+                         ? list_used_tiles(p.used, head_index, blockIdx.x * Pass::kGroups, Pass::kGroups,
+                                           outer_tiles, used_tiles, listed)
+                         : used_tiles;
   const auto load_stage = [&] {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const int count = inner_count - tiles_on * 64;
-      a_on.load(to, count);
-      b_on.load(to + Pass::kB, count);
-      if constexpr (C > 0) c_on.load(to + Pass::kC, count);
+      const int tile = !Pass::kList ? tiles_on : tiles_on < visits ? listed[tiles_on] : used_tiles;
+      const int count = inner_count - tile * 64;
+      if constexpr (Pass::kList) {
+        a_on.load_at(to, tile, count);
+        b_on.load_at(to + Pass::kB, tile, count);
+        if constexpr (C > 0) c_on.load_at(to + Pass::kC, tile, count);
+        words_on = strip + warp * 32 + lane * 4 + (tile < used_tiles ? tile * kTileWords : 0);
+        values_on = (threadIdx.x < 64 ? lse2 : ubar) + threadIdx.x % 64 + tile * 64;
+      } else {
+        a_on.load(to, count);
+        b_on.load(to + Pass::kB, count);
+        if constexpr (C > 0) c_on.load(to + Pass::kC, count);
+      }
       if constexpr (kColumns) {
         if (threadIdx.x < 128)
           asm volatile(
@@ -157,7 +184,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       }
       if (lane < 8) {
         const uint32_t at = (threadIdx.x / 32 * 32 + lane * 4) * 4;
-        const bool valid = has_rows && tiles_on < used_tiles;
+        const bool valid = has_rows && tile < used_tiles;
         copy_chunk(to + Pass::kEdges + at, p.tiles + words_on, valid);
         if constexpr (Pass::kProbes) copy_chunk(to + Pass::kProbeBits + at, p.probes + words_on, valid);
         if constexpr (Pass::kDropout) copy_chunk(to + Pass::kDroppedBits + at, p.dropped + words_on, valid);
@@ -195,8 +222,9 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   [[maybe_unused]] int weighed = 0;
 
   float scores[32], products[32];  // s, then a; u, then d
-  float grad_a[D / 2], grad_b[kColumns ? D / 2 : 1], grad_c[C > 0 ? C / 2 : 1];
-  uint32_t operand_d[16], operand_a[kColumns ? 16 : 1], operand_g[Pass::kOwnCredit ? 16 : 1];
+  float grad_a[Pass::kHasA ? D / 2 : 1], grad_b[Pass::kHasB ? D / 2 : 1], grad_c[C > 0 ? C / 2 : 1];
+  uint32_t operand_d[Pass::kNeedsD || Pass::kOwnCredit ? 16 : 1], operand_a[Pass::kHasB ? 16 : 1],
+      operand_g[Pass::kOwnCredit ? 16 : 1];
 #pragma unroll
   for (float& x : grad_a) x = 0;
 #pragma unroll
@@ -210,10 +238,12 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     for (int step = 0; step < D / 16; ++step)
       score_product(scores, along_row<D, kRows>(outer_a + offset, step), along_row<D, 64>(place, step),
                     step > 0);
+    if constexpr (Pass::kNeedsU) {
 #pragma unroll
-    for (int step = 0; step < D / 16; ++step)
-      score_product(products, along_row<D, kRows>(outer_b + offset, step),
-                    along_row<D, 64>(place + Pass::kB, step), step > 0);
+      for (int step = 0; step < D / 16; ++step)
+        score_product(products, along_row<D, kRows>(outer_b + offset, step),
+                      along_row<D, 64>(place + Pass::kB, step), step > 0);
+    }
     products_commit();
   };
   // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100
@@ -227,8 +257,10 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(at));
     };
     if constexpr (Pass::kShape) {
-      const int64_t at = strip + static_cast<int64_t>(weighed) * kTileWords + warp * 32 + lane;
-      const bool there = has_rows && weighed++ < used_tiles;
+      const bool there = has_rows && weighed < visits;
+      const int tile = Pass::kList && there ? listed[weighed] : weighed;
+      const int64_t at = strip + static_cast<int64_t>(tile) * kTileWords + warp * 32 + lane;
+      ++weighed;
       fixed_word = there && p.fixed ? __ldg(p.fixed + at) : 0;
       discarded_word = there && p.discarded ? __ldg(p.discarded + at) : 0;
     }
@@ -256,18 +288,21 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
 #pragma unroll
       for (float& a : scores) a = fminf(a, 0x1.0p100f);
     }
+    if constexpr (Pass::kNeedsU) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      float ubar_here[2];
-      if constexpr (kColumns) two_values(values + 32 * j + 256, ubar_here);
+      for (int j = 0; j < 8; ++j) {
+        float ubar_here[2];
+        if constexpr (kColumns) two_values(values + 32 * j + 256, ubar_here);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float value = products[4 * j + e];
-        if constexpr (Pass::kDropout) {
-          const float scale = Pass::kProbes && !has_bit(edge_word, j, e) ? 1 : p.keep_scale;
-          value = has_bit(dropped_word, j, e) ? 0 : value * scale;
+        for (int e = 0; e < 4; ++e) {
+          float value = products[4 * j + e];
+          if constexpr (Pass::kDropout) {
+            const float scale = Pass::kProbes && !has_bit(edge_word, j, e) ? 1 : p.keep_scale;
+            value = has_bit(dropped_word, j, e) ? 0 : value * scale;
+          }
+          products[4 * j + e] =
+              scores[4 * j + e] * (value - (kColumns ? ubar_here[e & 1] : row_ubar[e >> 1]));
         }
-        products[4 * j + e] = scores[4 * j + e] * (value - (kColumns ? ubar_here[e & 1] : row_ubar[e >> 1]));
       }
     }
     return large;
@@ -285,16 +320,18 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     const uint32_t word = own_word(place + Pass::kEdges);
     [[maybe_unused]] const uint32_t probe_word = Pass::kProbes ? own_word(place + Pass::kProbeBits) : 0;
     [[maybe_unused]] const uint32_t dropped_word =
-        Pass::kDropout && kColumns ? own_word(place + Pass::kDroppedBits) : 0;
+        Pass::kDropout && Pass::kHasB ? own_word(place + Pass::kDroppedBits) : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t upper, lower;
       pair_masks(word, j, upper, lower);
       [[maybe_unused]] const float* a = scores + 4 * j;
-      const float* d = products + 4 * j;
-      operand_d[2 * j] = pack_bf16(d[0], d[1]) & upper;
-      operand_d[2 * j + 1] = pack_bf16(d[2], d[3]) & lower;
-      if constexpr (kColumns) {
+      [[maybe_unused]] const float* d = products + 4 * j;
+      if constexpr (Pass::kNeedsD || Pass::kOwnCredit) {
+        operand_d[2 * j] = pack_bf16(d[0], d[1]) & upper;
+        operand_d[2 * j + 1] = pack_bf16(d[2], d[3]) & lower;
+      }
+      if constexpr (Pass::kHasB) {
         const float keep = Pass::kDropout ? p.keep_scale : 1;
         operand_a[2 * j] = pack_bf16(a[0] * keep, a[1] * keep) & upper;
         operand_a[2 * j + 1] = pack_bf16(a[2] * keep, a[3] * keep) & lower;
@@ -366,7 +403,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
     settle(products);
     pack(places, weigh(places));
     uint32_t here = places;
-    for (int t = 0; t < used_tiles; ++t) {
+    for (int t = 0; t < visits; ++t) {
       const uint32_t next = after(here);
       if ((t + 1) % kTiles == 0) {
         // The stage of tile t + 1 has arrived for everyone; and everyone is done with the stage before tile
@@ -385,8 +422,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       multiply_scores(next);
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        output_product(grad_a, operand_d + 4 * step, down_rows<D, 64>(here, step));
-        if constexpr (kColumns)
+        if constexpr (Pass::kHasA) output_product(grad_a, operand_d + 4 * step, down_rows<D, 64>(here, step));
+        if constexpr (Pass::kHasB)
           output_product(grad_b, operand_a + 4 * step, down_rows<D, 64>(here + Pass::kB, step));
         if constexpr (C > 0)
           output_product(grad_c, (Pass::kOwnCredit ? operand_g : operand_d) + 4 * step,
@@ -416,8 +453,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
             pack_bf16(x * factor, y * factor);
     };
   };
-  each_output<D>(grad_a, store_bf16(p.grad_a, p.scale));
-  if constexpr (kColumns) each_output<D>(grad_b, store_bf16(p.grad_b, 1));
+  if constexpr (Pass::kHasA) each_output<D>(grad_a, store_bf16(p.grad_a, p.scale));
+  if constexpr (Pass::kHasB) each_output<D>(grad_b, store_bf16(p.grad_b, 1));
   if constexpr (C > 0) {
     float* const out = p.grad_c.head(item, head);
     each_output<C>(grad_c, [&](int row, int column, float x, float y) {
@@ -468,6 +505,30 @@ cudaError_t launch_pass(const PassParams& params, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+// One side, in as few launches as registers allow.
+template <int D, int C, bool kColumns, int kCredit>
+cudaError_t launch_side(const PassParams& pass, cudaStream_t stream) {
+  constexpr int kPlain = kCredit & (kDropped | kListed);  // what a launch without credit keeps of the flags
+  if constexpr (D <= 32 || (D == 64 && C <= 32)) {
+    return launch_pass<Pass<D, C, kColumns, kCredit, kSumA | kSumB | (C > 0 ? kSumC : 0)>>(pass, stream);
+  } else {
+    if constexpr (D == 64 || !kColumns) {
+      if (const cudaError_t error = launch_pass<Pass<D, 0, kColumns, kPlain, kSumA | kSumB>>(pass, stream);
+          error != cudaSuccess)
+        return error;
+    } else {
+      if (const cudaError_t error = launch_pass<Pass<D, 0, kColumns, kPlain, kSumA>>(pass, stream);
+          error != cudaSuccess)
+        return error;
+      if (const cudaError_t error = launch_pass<Pass<D, 0, kColumns, kPlain, kSumB>>(pass, stream);
+          error != cudaSuccess)
+        return error;
+    }
+    if constexpr (C > 0) return launch_pass<Pass<D, C, kColumns, kCredit, kSumC>>(pass, stream);
+    return cudaSuccess;
+  }
+}
+
 template <int D, int C, int kCredit>
 cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   const TileCreditParams& credit = p.credit;
@@ -492,8 +553,9 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
   pass.fixed = credit.fixed, pass.discarded = credit.discarded;
   pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
+  pass.used = p.used;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
-  if (const cudaError_t error = launch_pass<Pass<D, C, false, kCredit>>(pass, stream); error != cudaSuccess)
+  if (const cudaError_t error = launch_side<D, C, false, kCredit>(pass, stream); error != cudaSuccess)
     return error;
 
   pass.outer = static_cast<int>(p.shape.keys);
@@ -504,13 +566,21 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.dropped = p.dropped_transposed;
   pass.fixed = credit.fixed_transposed, pass.discarded = credit.discarded_transposed;
   pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
+  pass.used = p.used.by_keys();
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
-  return launch_pass<Pass<D, C, true, kCredit>>(pass, stream);
+  return launch_side<D, C, true, kCredit>(pass, stream);
 }
 
 template <int D, int C, int kCredit>
 cudaError_t launch_dropout(const TileBackwardParams& p, cudaStream_t stream) {
-  return p.dropped ? launch_both<D, C, kCredit | kDropped>(p, stream) : launch_both<D, C, kCredit>(p, stream);
+  if (p.dropped) return launch_both<D, C, kCredit | kDropped>(p, stream);
+  if constexpr ((kCredit & kProbed) == 0) {
+    // Discarded pairs may lie in tiles without edges.
+    if (p.used.flags && !p.credit.discarded && p.shape.row_tiles() <= kMostListedTiles &&
+        p.shape.column_tiles() <= kMostListedTiles)
+      return launch_both<D, C, kCredit | kListed>(p, stream);
+  }
+  return launch_both<D, C, kCredit>(p, stream);
 }
 
 // Whatever shapes the credit is rare enough to share one kernel, with and without probes.
@@ -531,26 +601,10 @@ cudaError_t launch_clusters(const TileBackwardParams& p, cudaStream_t stream) {
     case 32:
       return launch_credit<D, 32>(p, stream);
     case 128:
-      if constexpr (D <= 32) return launch_credit<D, 128>(p, stream);
+      return launch_credit<D, 128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 }  // namespace
-
-bool tile_backward_takes(int64_t head_dim, int64_t clusters) {
-  return (head_dim == 32 && (clusters == 0 || clusters == 32 || clusters == 128)) ||
-         (head_dim == 64 && (clusters == 0 || clusters == 32));
-}
-
-int launch_tile_backward(const TileBackwardParams& p, Stream stream) {
-  switch (p.head_dim) {
-    case 32:
-      return launch_clusters<32>(p, static_cast<cudaStream_t>(stream));
-    case 64:
-      return launch_clusters<64>(p, static_cast<cudaStream_t>(stream));
-  }
-  return cudaErrorInvalidValue;
-}
-
 }  // namespace edgewise::kernels::cuda

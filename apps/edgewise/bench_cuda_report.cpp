@@ -1,0 +1,94 @@
+#include "bench_cuda_report.h"
+
+#include <c10/util/Exception.h>
+#include <edgewise/train/svg_plot.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <set>
+
+namespace edgewise::app {
+
+CudaReport::CudaReport(bool json)
+    : json_(json), table_({"case", "n", "dim", "clusters", "density", "edgewise ms", "dense ms", "ratio"}) {}
+
+void CudaReport::add(CudaRow row) {
+  if (json_)
+    std::cout << "{\"case\": \"" << row.name << "\", \"n\": " << row.n << ", \"dim\": " << row.dim
+              << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density
+              << ", \"dtype\": \"bf16\", \"edgewise_ms\": " << row.ms << ", \"dense_ms\": " << row.dense_ms
+              << ", \"ratio\": " << row.ms / row.dense_ms << "}" << std::endl;
+  table_.add({row.name, std::to_string(row.n), std::to_string(row.dim),
+              row.clusters ? std::to_string(row.clusters) : "-", percent(row.density, 1), fixed(row.ms, 3),
+              fixed(row.dense_ms, 3), fixed(row.ms / row.dense_ms, 2)});
+  rows_.push_back(std::move(row));
+}
+
+void CudaReport::read(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto values = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    TORCH_CHECK_VALUE(values.is_object(), "bench cuda: expected JSON objects, one to a line, in ", path,
+                      "; got ", line);
+    if (!values.contains("dense_ms")) continue;
+    add({values.at("case"), values.at("n"), values.at("dim"), values.at("clusters"), values.at("density"),
+         values.at("edgewise_ms"), values.at("dense_ms")});
+  }
+}
+
+void CudaReport::print() const {
+  if (!json_) table_.print(std::cout);
+}
+
+void CudaReport::plot(const std::string& path) const {
+  TORCH_CHECK_VALUE(!rows_.empty(), "bench cuda: expected rows to plot; found none");
+  std::set<int64_t> lengths, dims, clusters;
+  std::set<double> densities;
+  for (const CudaRow& row : rows_) {
+    lengths.insert(row.n), dims.insert(row.dim), clusters.insert(row.clusters);
+    if (row.clusters) densities.insert(row.density);
+  }
+  TORCH_CHECK_VALUE(!densities.empty(), "bench cuda: expected rows of a learned layer to plot; found none");
+  const int64_t dim = *dims.begin(), most = *clusters.rbegin(),
+                length = *std::next(lengths.begin(), static_cast<int64_t>(lengths.size() / 2));
+  double highest = 1;
+  for (const CudaRow& row : rows_)
+    if (row.dim == dim) highest = std::max(highest, row.ms / row.dense_ms);
+  std::vector<train::Panel> panels;
+  const auto add_panel = [&](const std::string& title, const std::string& label, const auto& wanted,
+                             const auto& place) {
+    train::Panel panel{.title = title, .x_label = label, .y_label = "time / dense attention", .log_x = true};
+    panel.y_range = {0, highest * 1.05};
+    panel.reference_lines.push_back({1, "dense"});
+    for (const CudaRow& row : rows_) {
+      if (row.dim != dim || (row.clusters != 0 && row.clusters != most) || !densities.contains(row.density) ||
+          !wanted(row))
+        continue;
+      auto series = std::find_if(panel.series.begin(), panel.series.end(),
+                                 [&](const train::Series& s) { return s.name == row.name; });
+      if (series == panel.series.end())
+        series = panel.series.insert(panel.series.end(),
+                                     {.name = row.name, .marks = train::Marks::kLineAndPoints});
+      series->x.push_back(place(row));
+      series->y.push_back(row.ms / row.dense_ms);
+    }
+    panels.push_back(std::move(panel));
+  };
+  add_panel(
+      "n = " + std::to_string(length), "density", [&](const CudaRow& row) { return row.n == length; },
+      [](const CudaRow& row) { return row.density; });
+  for (const double density : {*densities.rbegin(), *densities.begin()})
+    add_panel(
+        percent(density, 0) + " of all pairs", "n",
+        [&](const CudaRow& row) { return row.density == density; },
+        [](const CudaRow& row) { return static_cast<double>(row.n); });
+  std::ofstream file(path);
+  file << train::render_svg(
+      panels, {.title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, bf16"});
+  TORCH_CHECK(file.good(), "bench cuda: cannot write ", path);
+}
+
+}  // namespace edgewise::app

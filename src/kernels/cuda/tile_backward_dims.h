@@ -1,0 +1,13 @@
+// The backward pass over bit tiles, a translation unit for each head dim: each takes a minute to compile.
+#pragma once
+
+#include "kernels/cuda/tile_params.h"
+
+namespace edgewise::kernels::cuda {
+
+int launch_tile_backward_16(const TileBackwardParams& params, Stream stream);
+int launch_tile_backward_32(const TileBackwardParams& params, Stream stream);
+int launch_tile_backward_64(const TileBackwardParams& params, Stream stream);
+int launch_tile_backward_128(const TileBackwardParams& params, Stream stream);
+
+}  // namespace edgewise::kernels::cuda
