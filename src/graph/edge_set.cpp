@@ -170,6 +170,7 @@ const at::Tensor& EdgeSet::transposed_tiles() const {
 
 const at::Tensor& EdgeSet::used_tiles() const {
   const std::lock_guard lock(layouts_->mutex);
+  TORCH_CHECK_VALUE(device().is_cuda(), "EdgeSet::used_tiles: expected edges on CUDA; got ", device());
   if (!layouts_->used_tiles.defined())
     layouts_->used_tiles = graph::cuda_used_tiles(layouts_->shape, tiles());
   return layouts_->used_tiles;
@@ -288,15 +289,12 @@ at::Tensor EdgeSet::edges_per_head() const {
   return layouts_->edges_per_head;
 }
 
-at::Tensor EdgeSet::known_edges_per_head() const {
-  return has_csr() ? edges_per_head() : layouts_->edges_per_head;
-}
-
 graph::EdgeWindows EdgeSet::windows(int block_keys, double density) const {
   const std::lock_guard lock(layouts_->mutex);
+  TORCH_CHECK_VALUE(device().is_cuda(), "EdgeSet::windows: expected edges on CUDA; got ", device());
   if (layouts_->windows && layouts_->windows->entries.size(3) == block_keys) return *layouts_->windows;
   graph::EdgeWindows result =
-      graph::edge_windows(layouts_->shape, tiles(), known_edges_per_head(), block_keys, density);
+      graph::edge_windows(layouts_->shape, tiles(), edges_per_head(), block_keys, density);
   if (layouts_->windows_asked_for) layouts_->windows = result;
   layouts_->windows_asked_for = true;
   return result;

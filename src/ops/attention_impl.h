@@ -29,6 +29,10 @@ struct AttentionForward {
   at::Tensor output;   // [B, H, L, Dv]
   at::Tensor lse;      // [B, H, L], -inf for a row with no edge
   at::Tensor dropped;  // bit tiles of the edges that dropout removed, from implementations that keep them
+  // Who computed it, so that the backward pass asks the same one: by then an edge set may have more layouts,
+  // and the choice would be another.
+  std::optional<functional::Backend> backend;
+  bool gathered = false;  // of the kernels on CUDA: edges one by one
 };
 
 // What to compute for the learner beside dq, dk, dv.

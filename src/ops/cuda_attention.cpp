@@ -27,6 +27,8 @@ constexpr double kGatherDensity = 0.022;
 double window_density(int64_t head_dim) {
   return head_dim == 32 ? 0.03 : 0.015;
 }
+// Below this density edges that were given are not worth a bit for every pair.
+constexpr double kFewestForTiles = 0.003;
 constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
 
 template <typename T>
@@ -92,9 +94,10 @@ bool by_windows(const AttentionInputs& in) {
   if (in.query.scalar_type() != at::kBFloat16 || in.dropout_p > 0) return false;
   if (!kernels::cuda::windows_take(in.query.size(3)) || shape.keys > kernels::cuda::kMostWindowKeys)
     return false;
-  if (in.edges.has_csr())  // tiles must be small beside what else there is
-    return rarer_than(window_density(in.query.size(3)), in.edges) && shape.pairs() / 8 < kLargestTileBytes;
-  return in.edges.known_edges_per_head().defined();
+  // Lists take twice the room of tiles, and a launch takes so many heads.
+  if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
+  if (!in.edges.has_csr()) return true;
+  return rarer_than(window_density(in.query.size(3)), in.edges) && !rarer_than(kFewestForTiles, in.edges);
 }
 
 // Edges that were given may have structure; sampled ones leave no tile empty.
@@ -340,6 +343,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   const AttentionInputs in = with_aligned_rows(given);
   const EdgeShape& shape = in.edges.shape();
   AttentionForward result;
+  result.gathered = by_gather(in);
   result.output = empty_heads(in.query, shape.queries, in.value.size(3));
   result.lse = at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(at::kFloat));
   std::optional<graph::EdgeWindows> windows;
@@ -347,7 +351,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
     windows = in.edges.windows(kernels::cuda::window_block_keys(in.query.size(3)),
                                window_density(in.query.size(3)));
     window_forward(in, *windows, result);
-  } else if (by_gather(in)) {
+  } else if (result.gathered) {
     return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result)
                                                 : gather_forward<Bf16>(in, result);
   }
@@ -384,7 +388,8 @@ AttentionBackward cuda_backward(const AttentionInputs& given, const AttentionFor
   result.query = at::empty(in.query.sizes(), in.query.options());
   result.key = at::empty(in.key.sizes(), in.key.options());
   result.value = at::empty(in.value.sizes(), in.value.options());
-  if (!by_gather(in))
+  const bool gather = forward.backend ? forward.gathered : by_gather(in);
+  if (!gather)
     tile_backward(in, forward, grad, request, result);
   else if (in.query.scalar_type() == at::kFloat)
     gather_backward<float>(in, forward, grad, request, result);

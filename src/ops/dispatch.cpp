@@ -95,14 +95,20 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
 AttentionForward run_forward(const AttentionInputs& in, Backend backend, const EdgeCredit* learner) {
   RECORD_FUNCTION("edgewise::edge_attention", {});
   if (is_complete(backend, in, learner)) return complete_forward(in);
-  switch (resolve(backend, in, learner)) {
-    case Backend::kKernel:
-      return in.query.is_cpu() ? kernel_forward(in) : cuda_forward(in);
-    case Backend::kDense:
-      return reference::dense_forward(in);
-    default:
-      return reference::edge_list_forward(in);
-  }
+  const Backend chosen = resolve(backend, in, learner);
+  const auto compute = [&] {
+    switch (chosen) {
+      case Backend::kKernel:
+        return in.query.is_cpu() ? kernel_forward(in) : cuda_forward(in);
+      case Backend::kDense:
+        return reference::dense_forward(in);
+      default:
+        return reference::edge_list_forward(in);
+    }
+  };
+  AttentionForward result = compute();
+  result.backend = chosen;
+  return result;
 }
 
 AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward& forward,
@@ -111,7 +117,7 @@ AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward
   // Credit is a number per edge too, whoever asks for it.
   if (credit.rule == kernels::CreditRule::kNone && !credit.probes && is_complete(backend, in, credit.learner))
     return complete_backward(in, forward, grad);
-  switch (resolve(backend, in, credit.learner)) {
+  switch (forward.backend ? *forward.backend : resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
       return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit)
                                : cuda_backward(in, forward, grad, credit);

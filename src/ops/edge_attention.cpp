@@ -36,7 +36,7 @@ struct Call : torch::CustomClassHolder {
   AttentionInputs inputs;
   std::optional<EdgeCredit> credit;
   Backend backend = Backend::kAuto;
-  at::Tensor lse, dropped;  // of AttentionForward
+  AttentionForward forward;  // without its output, which autograd holds
 };
 
 // values[e] / rates[item of edge e], in place.
@@ -65,7 +65,7 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const Call& call, const Atten
   const EdgeCredit& credit = *call.credit;
   const EdgeSet& edges = call.inputs.edges;
   const EdgeShape& shape = edges.shape();
-  const at::ScalarType value_type = call.lse.scalar_type();
+  const at::ScalarType value_type = call.forward.lse.scalar_type();
   // What the sampled density sends to each edge of a set: [E].
   const auto density_part = [&](const EdgeSet& set) {
     const at::Tensor heads =
@@ -114,8 +114,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
     const AttentionForward result =
         ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
-    call->lse = result.lse;
-    call->dropped = result.dropped;
+    call->forward = result;
+    call->forward.output = at::Tensor();
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     at::Tensor density;
@@ -151,8 +151,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
       request.learner = &*call->credit;
       request.density_grad = grads[1];
     }
-    const AttentionBackward result =
-        ops::run_backward(inputs, {saved[5], call->lse, call->dropped}, grad, request, call->backend);
+    AttentionForward computed = call->forward;
+    computed.output = saved[5];
+    const AttentionBackward result = ops::run_backward(inputs, computed, grad, request, call->backend);
     std::pair<at::Tensor, at::Tensor> membership;
     if (call->credit) membership = membership_grads(*call, result, grads[1]);
     return {result.query, result.key, result.value, membership.first, membership.second, {}};

@@ -32,7 +32,7 @@ struct Call : torch::CustomClassHolder {
   EffectRule rule = EffectRule::kLogit;
   at::Tensor order;
   Backend backend = Backend::kAuto;
-  at::Tensor lse, dropped;  // of AttentionForward
+  AttentionForward forward;  // without its output, which autograd holds
 };
 
 // g . (o - o before the edge), rows laid out by the order of their walk: [rows, longest walk + 1].
@@ -68,8 +68,8 @@ struct EffectFunction : torch::autograd::Function<EffectFunction> {
                             const at::Tensor& key, const at::Tensor& value, const at::Tensor& values,
                             const c10::intrusive_ptr<Call>& call) {
     const AttentionForward result = ops::run_forward(call->inputs, call->backend);
-    call->lse = result.lse;
-    call->dropped = result.dropped;
+    call->forward = result;
+    call->forward.output = at::Tensor();
     call->inputs.query = call->inputs.key = call->inputs.value = at::Tensor();  // autograd holds them
     context->save_for_backward({query, key, value, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -89,10 +89,12 @@ struct EffectFunction : torch::autograd::Function<EffectFunction> {
     CreditRequest request;
     if (call->rule == EffectRule::kLogit) request.rule = kernels::CreditRule::kLogit;
     if (call->rule == EffectRule::kLeaveOneOut) request.rule = kernels::CreditRule::kLeaveOneOut;
-    const AttentionBackward result = ops::run_backward(in, {saved[3], call->lse, call->dropped},
-                                                       grads[0].contiguous(), request, call->backend);
+    AttentionForward computed = call->forward;
+    computed.output = saved[3];
+    const AttentionBackward result =
+        ops::run_backward(in, computed, grads[0].contiguous(), request, call->backend);
     const at::Tensor effects = call->rule == EffectRule::kSuffix
-                                   ? suffix_effects(in, call->order, call->lse, grads[0].contiguous())
+                                   ? suffix_effects(in, call->order, call->forward.lse, grads[0].contiguous())
                                    : result.credit;
     const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
     return {result.query, result.key, result.value, effects.to(dtype), {}};

@@ -23,6 +23,7 @@ struct Case {
   int64_t dim = 32;
   bool fixed = false,
        discarded = false;  // edges that the learner did not decide; pairs drawn but not attended
+  bool blocks = false;     // only pairs of the same 64 queries and keys
 };
 const std::vector<Case> kCases = {
     {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},
@@ -44,6 +45,12 @@ const std::vector<Case> kCases = {
     {"paper, both", Estimator::kPaper, 0, false, true, 32, 0.2, 32, true, true},
     {"logit, clipped, both, head dim 64, 128 clusters", Estimator::kLogit, 0.01, false, true, 128, 0.2, 64,
      true, true},
+    // Most tiles hold no edge.
+    {"logit, clipped, fixed, in blocks", Estimator::kLogit, 0.01, false, true, 32, 0.6, 32, true, false,
+     true},
+    {"logit, both, in blocks", Estimator::kLogit, 0, false, true, 32, 0.6, 32, true, true, true},
+    {"logit, fixed, in blocks, head dim 64, 128 clusters", Estimator::kLogit, 0, false, false, 128, 0.6, 64,
+     true, false, true},
 };
 
 struct Grads {
@@ -100,6 +107,9 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
   const EdgeShape shape{2, 2, 210, 170};
   for (const Case& c : kCases) {
     at::Tensor mask = kit::random_mask(shape, c.edge_density, 7);
+    if (c.blocks)
+      mask = mask & (at::arange(shape.queries).div(64, "floor").unsqueeze(1) ==
+                     at::arange(shape.keys).div(64, "floor").unsqueeze(0));
     mask.select(2, 3).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
     const EdgeSet probes =

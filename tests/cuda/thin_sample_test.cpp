@@ -73,10 +73,10 @@ TEST_F(CudaThinning, DependsOnTheStreamAloneAndNotOnBatchMates) {
   alone.random.first_item = 2;
   EXPECT_TRUE(
       at::equal(together.narrow(0, 2, 1), mask_of(draw(query.narrow(0, 2, 1), key.narrow(0, 2, 1), alone))));
-  // Padding, with whatever stands in it, changes nothing for the rest.
-  const auto padded = [](const at::Tensor& t) { return at::cat({t, at::full({4, 2, 33, 8}, NAN)}, 2); };
+  // Padding, with whatever stands in it, changes nothing for the rest, also beyond the next power of two.
+  const auto padded = [](const at::Tensor& t) { return at::cat({t, at::full({4, 2, 500, 8}, NAN)}, 2); };
   const auto valid = [](int64_t tokens) {
-    return at::cat({at::ones({4, tokens}, at::kBool), at::zeros({4, 33}, at::kBool)}, 1);
+    return at::cat({at::ones({4, tokens}, at::kBool), at::zeros({4, 500}, at::kBool)}, 1);
   };
   SampleOptions masked = thinning(99);
   masked.query_mask = valid(150).cuda();

@@ -89,8 +89,6 @@ class EdgeSet {
   // Statistics.
   at::Tensor degrees() const;         // [B, H, L] int64, edges per query
   at::Tensor edges_per_head() const;  // [B, H] int64
-  // The same if it is known without making CSR, else undefined.
-  at::Tensor known_edges_per_head() const;
   // Edges over valid pairs, per head over the whole batch: [H] double. Without masks every pair is valid.
   at::Tensor density(const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const std::optional<at::Tensor>& query_mask = std::nullopt) const;

@@ -39,7 +39,7 @@ struct SampleOptions {
 };
 
 // query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the direct
-// sampler runs, as a kernel or in plain ATen.
+// sampler or thinning, as kernels, or the direct one in plain ATen.
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options = {});
 

@@ -153,7 +153,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // What a row needs, once for each.
   __shared__ float surely[kThinRows], kappas[kThinRows], gaps[kThinRows];
-  const int fraction = 31 - (32 - __clz(keys));  // places on the keys are fixed-point numbers below 2^31
+  // Places on the keys are fixed-point numbers below 2^31. Below 2^17 keys their resolution is the same for
+  // all, so that the padding of a batch does not move them.
+  const int fraction = min(14, 31 - (32 - __clz(keys)));
   if (threadIdx.x < kThinRows) {
     const float bound = bounds[threadIdx.x], kappa = kPoisson ? 1 : -log1pf(-bound) / bound;
     kappas[threadIdx.x] = kappa;
