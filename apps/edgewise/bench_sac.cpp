@@ -1,16 +1,18 @@
 // edgewise bench sac: edges chosen by SacEdges and attention over them, against dense attention of the same
 // inputs in turn in one loop; destinations predicted among all keys and in blocks. And the walk of pairs by
 // the fused kernel against the same walk as a loop of torch's operators. Peak memory is that of one pass in a
-// process of its own.
+// process of its own; on a GPU it is that of its allocator.
 #include <c10/util/Exception.h>
 #include <edgewise/edges/sac_edges.h>
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/edge_effect.h>
 #include <edgewise/ops/functional.h>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/cuda.h>
 
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include <sstream>
 
 #include "bench.h"
+#include "bench_case.h"
 #include "table.h"
 #include "validators.h"
 
@@ -28,9 +31,10 @@ namespace {
 struct Arguments {
   std::vector<int64_t> lengths = {4096};
   std::vector<std::string> destinations = {"all", "blocks"};
-  int64_t alpha = 8, dim = 64, heads = 1, node_dim = 32, block = 64;
+  int64_t alpha = 8, dim = 64, batch = 1, heads = 1, node_dim = 32, block = 64;
   int64_t pairs_length = 256;  // 0 = no walk of pairs
-  std::string device = "cpu";
+  std::string device = "cpu",
+              dtype = "fp32";  // dtype: of the attention's inputs; the predictor works in fp32
   double seconds = 1;
   bool causal = false, backward = false, json = false;
   std::string peak_of;  // hidden: one pass with these destinations ("dense": none), print the peak
@@ -40,17 +44,20 @@ struct Arguments {
 };
 
 struct Inputs {
-  at::Tensor query, key, value, grad;  // [1, H, n, D]
+  at::Tensor query, key, value, grad;  // [B, H, n, D]
   EdgeRequest request;
 };
 
 Inputs make_inputs(const Arguments& a, int64_t n) {
   const auto options = at::TensorOptions().device(a.on_cuda() ? at::kCUDA : at::kCPU);
-  const auto make = [&] { return at::randn({1, a.heads, n, a.dim}, options).requires_grad_(a.backward); };
-  Inputs in{make(), make(), make(), at::randn({1, a.heads, n, a.dim}, options), {}};
+  const auto values = [&] {
+    return at::randn({a.batch, a.heads, n, a.dim}, options).to(bench_dtype(a.dtype));
+  };
+  const auto make = [&] { return values().requires_grad_(a.backward); };
+  Inputs in{make(), make(), make(), values(), {}};
   in.request.query = in.query;
   in.request.key = in.key;
-  in.request.tokens = at::randn({1, n, a.heads * a.dim}, options);
+  in.request.tokens = at::randn({a.batch, n, a.heads * a.dim}, options);
   in.request.is_causal = a.causal;
   return in;
 }
@@ -67,21 +74,31 @@ SacEdges make_source(const Arguments& a, SacWalk walk, const std::string& destin
   return source;
 }
 
-// A device works on after its call returns.
-Body finished(const Arguments& a, Body body) {
+// A device works on after its call returns: so many calls are queued before it is waited for.
+constexpr int kQueue = 20;
+Body finished(const Arguments& a, Body body, int calls = kQueue) {
   if (!a.on_cuda()) return body;
-  return [body = std::move(body)] {
-    body();
+  return [body = std::move(body), calls] {
+    for (int n = 0; n < calls; ++n) body();
     torch::cuda::synchronize();
   };
 }
+std::vector<Timing> measure_calls(const Arguments& a, const std::vector<Body>& bodies) {
+  std::vector<Timing> result = measure_together(bodies, a.seconds);
+  if (a.on_cuda())
+    for (Timing& timing : result) timing.median_ms /= kQueue, timing.best_ms /= kQueue;
+  return result;
+}
 
-Body selection(const Arguments& a, SacEdges source, Inputs& in) {
-  return finished(a, [source, &in]() mutable {
-    const at::NoGradGuard guard;
-    ++in.request.random.step;
-    source->choose(in.request);
-  });
+Body selection(const Arguments& a, SacEdges source, Inputs& in, int calls = kQueue) {
+  return finished(
+      a,
+      [source, &in]() mutable {
+        const at::NoGradGuard guard;
+        ++in.request.random.step;
+        source->choose(in.request);
+      },
+      calls);
 }
 
 Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
@@ -101,6 +118,13 @@ Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
 }
 
 Body dense(const Arguments& a, const Inputs& in) {
+  if (a.on_cuda() && a.dtype == "bf16") {  // cuDNN's, the fastest
+    at::Context& context = at::globalContext();
+    context.setSDPUseCuDNN(true);
+    context.setSDPUseFlash(false);
+    context.setSDPUseMemEfficient(false);
+    context.setSDPUseMath(false);
+  }
   return finished(a, dense_attention(in.query, in.key, in.value, a.backward));
 }
 
@@ -115,13 +139,25 @@ int print_peak(const Arguments& a) {
   return 0;
 }
 
+double cuda_peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
+  Inputs in = make_inputs(a, n);
+  const Body body = of == "dense" ? dense(a, in) : whole_pass(a, make_source(a, SacWalk::kRooted, of), in);
+  body();  // what is made once
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(at::kCUDA);
+  allocator->resetPeakStats(0);
+  const auto before = allocator->getDeviceStats(0).allocated_bytes[kAll].current;
+  body();
+  return static_cast<double>(allocator->getDeviceStats(0).allocated_bytes[kAll].peak - before);
+}
+
 double peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
-  if (a.on_cuda()) return 0;  // resident memory says nothing about the device's
+  if (a.on_cuda()) return cuda_peak_bytes(a, n, of);
   std::ostringstream command;
   command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench sac --peak-of " << of
-          << " --n " << n << " --alpha " << a.alpha << " --dim " << a.dim << " --heads " << a.heads
-          << " --node-dim " << a.node_dim << " --block " << a.block << (a.causal ? " --causal" : "")
-          << (a.backward ? " --backward" : "");
+          << " --n " << n << " --batch " << a.batch << " --dtype " << a.dtype << " --alpha " << a.alpha
+          << " --dim " << a.dim << " --heads " << a.heads << " --node-dim " << a.node_dim << " --block "
+          << a.block << (a.causal ? " --causal" : "") << (a.backward ? " --backward" : "");
   FILE* pipe = ::popen(command.str().c_str(), "r");
   TORCH_CHECK(pipe, "bench sac: cannot start a child process");
   double result = 0;
@@ -150,9 +186,9 @@ class Report {
     const auto memory = [](double count) { return count > 0 ? bytes(count) : std::string("-"); };
     if (json_) {
       std::cout << "{\"case\": \"" << row.name << "\", \"pass\": \"" << row.pass << "\", \"n\": " << row.n
-                << ", \"alpha\": " << a.alpha << ", \"dim\": " << a.dim << ", \"heads\": " << a.heads
-                << ", \"density\": " << density << ", \"dtype\": \"fp32\", \"device\": \"" << a.device
-                << "\", \"selection_ms\": " << row.selection.median_ms
+                << ", \"alpha\": " << a.alpha << ", \"dim\": " << a.dim << ", \"batch\": " << a.batch
+                << ", \"heads\": " << a.heads << ", \"density\": " << density << ", \"dtype\": \"" << a.dtype
+                << "\", \"device\": \"" << a.device << "\", \"selection_ms\": " << row.selection.median_ms
                 << ", \"edgewise_ms\": " << row.mine.median_ms << ", \"dense_ms\": " << row.other.median_ms
                 << ", \"speedup\": " << row.other.median_ms / row.mine.median_ms
                 << ", \"edgewise_best_ms\": " << row.mine.best_ms
@@ -162,8 +198,8 @@ class Report {
       return;
     }
     table_.add({row.name, std::to_string(row.n), std::to_string(a.alpha), std::to_string(a.dim),
-                fixed(row.selection.median_ms, 2), fixed(row.mine.median_ms, 2), percent(row.mine.spread, 0),
-                fixed(row.other.median_ms, 2), fixed(row.mine.median_ms / row.other.median_ms, 2),
+                fixed(row.selection.median_ms, 3), fixed(row.mine.median_ms, 3), percent(row.mine.spread, 0),
+                fixed(row.other.median_ms, 3), fixed(row.mine.median_ms / row.other.median_ms, 2),
                 fixed(row.mine.best_ms / row.other.best_ms, 2), memory(row.peak), memory(row.other_peak)});
   }
   void print() const {
@@ -185,7 +221,7 @@ int run(const Arguments& a) {
       Inputs in = make_inputs(a, n);
       const SacEdges source = make_source(a, SacWalk::kRooted, destinations);
       const std::vector<Timing> times =
-          measure_together({selection(a, source, in), whole_pass(a, source, in), dense(a, in)}, a.seconds);
+          measure_calls(a, {selection(a, source, in), whole_pass(a, source, in), dense(a, in)});
       report.add(a, {"rooted " + destinations + " against dense", a.pass(), n, times[0], times[1], times[2],
                      peak_bytes(a, n, destinations), dense_peak});
     }
@@ -198,7 +234,7 @@ int run(const Arguments& a) {
     SacEdges loop = make_source(a, SacWalk::kPairs, "all");
     loop->options.fused = false;
     const std::vector<Timing> times =
-        measure_together({selection(a, fused, in), selection(a, loop, in)}, a.seconds, 2);
+        measure_together({selection(a, fused, in, 1), selection(a, loop, in, 1)}, a.seconds, 2);
     report.add(a, {"pairs fused against a loop of torch ops", "selection", a.pairs_length, times[0], times[0],
                    times[1], 0, 0});
   }
@@ -223,6 +259,7 @@ void add_bench_sac(CLI::App& bench, Action& action) {
       ->check(one_of({"all", "blocks"}));
   whole("--alpha", arguments->alpha, "edges per query", 1);
   whole("--dim", arguments->dim, "head dim", 1);
+  whole("--batch", arguments->batch, "items", 1);
   whole("--heads", arguments->heads, "heads, which share their edges", 1);
   whole("--node-dim", arguments->node_dim, "width of the predictor", 1);
   whole("--block", arguments->block, "keys a block", 1);
@@ -230,6 +267,9 @@ void add_bench_sac(CLI::App& bench, Action& action) {
   command->add_option("--device", arguments->device, "cpu, cuda")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));
+  command->add_option("--dtype", arguments->dtype, "of the attention's inputs: fp32, bf16")
+      ->capture_default_str()
+      ->check(one_of({"fp32", "bf16"}));
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()
       ->check(number_above(0));

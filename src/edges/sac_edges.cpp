@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
@@ -77,17 +78,25 @@ struct MadeEdges {
 // not learn needs no actions.
 MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, bool with_actions) {
   const at::NoGradGuard guard;
-  const int64_t groups = walk.taken.size(1), steps = walk.steps;
-  const auto whole = walk.source.options();
-  const std::vector<int64_t> rows = {shape.batch, groups, shape.queries, steps},
-                             wide = {shape.batch, shape.heads, shape.queries, steps};
-  const at::Tensor taken = walk.taken.view(rows);
-  const bool all = taken.all().item<bool>();
-  at::Tensor keys = walk.destination.view(rows).to(at::kInt), order;
-  if (!all) keys.masked_fill_(taken.logical_not(), shape.keys);
-  std::tie(keys, order) = keys.sort(-1, false);
-  const at::Tensor made = all ? taken : keys < shape.keys;
+  at::Tensor keys = walk.sorted, order = walk.order;  // [B, G, L, steps]
+  if (!keys.defined()) {
+    const std::vector<int64_t> rows = {shape.batch, walk.taken.size(1), shape.queries, walk.steps};
+    std::tie(keys, order) = walk.destination.view(rows)
+                                .to(at::kInt)
+                                .masked_fill_(walk.taken.view(rows).logical_not(), shape.keys)
+                                .sort(-1, false);
+  }
+  const int64_t groups = keys.size(1), steps = walk.steps;
+  const auto whole = keys.options().dtype(at::kLong);
+  const std::vector<int64_t> wide = {shape.batch, shape.heads, shape.queries, steps};
+  at::Tensor made;
+  bool all = walk.all_taken;
+  if (!all && !walk.places.defined()) {
+    made = keys < shape.keys;
+    all = made.all().item<bool>();
+  }
   const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
+    if (walk.places.defined()) return values.flatten().index_select(0, walk.places);
     const at::Tensor each = values.expand(wide);
     return all ? each.flatten() : each.masked_select(made.expand(wide));
   };
@@ -96,10 +105,11 @@ MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, boo
     const at::Tensor first = at::arange(shape.batch * groups * shape.queries, whole) * steps;
     result.action = listed(first.view({shape.batch, groups, shape.queries, 1}) + order);
   }
-  at::Tensor offsets = at::arange(shape.rows() + 1, whole) * steps;
-  if (!all)
+  const at::Tensor offsets =
+      walk.places.defined() ? walk.offsets : at::arange(0, shape.rows() * steps + 1, steps, whole);
+  if (!all && !walk.places.defined())
     offsets.narrow(0, 1, shape.rows())
-        .copy_(taken.sum(-1).expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
+        .copy_(made.sum(-1).expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
   result.edges = EdgeSet::from_trusted_csr(shape, offsets, listed(keys));
   return result;
 }
@@ -227,7 +237,10 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
     tokens = tokens.detach();
     key_tokens = key_tokens.detach();
   }
-  const auto nodes = [&](const at::Tensor& of) {  // [B, G, N, P]
+  const auto nodes = [&](const at::Tensor& of) {   // [B, G, N, P]
+    if (of.is_cuda() && node_weight.size(0) == 1)  // one launch
+      return at::addmm(node_bias.select(0, 0), of.to(dtype).flatten(0, 1), node_weight.select(0, 0))
+          .view({of.size(0), 1, of.size(1), -1});
     return at::matmul(of.to(dtype).unsqueeze(1), node_weight) + node_bias.unsqueeze(1);
   };
   sac::WalkInputs inputs;
@@ -236,7 +249,10 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   inputs.key_nodes = known      ? known->append(inputs.query_nodes)
                      : one_side ? inputs.query_nodes
                                 : nodes(key_tokens);
-  inputs.limits = sac::walk_limits(options, request);
+  // Where every query has alpha edges the kernels on a GPU need not be told of each.
+  const bool alike = !with_pairs && tokens.is_cuda() && options.walk == SacWalk::kRooted &&
+                     options.budget == 0 && !request.query_mask();
+  if (!alike) inputs.limits = sac::walk_limits(options, request);
   if (with_pairs) inputs.allowed = sac::allowed_pairs(options, request, node_weight.size(0));
   if (with_pairs && options.distance != DistanceEncoding::kNone)
     inputs.buckets = sac::distance_buckets(request, distance_table.size(1), options.max_distance);

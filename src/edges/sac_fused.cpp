@@ -4,12 +4,20 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <edgewise/edges/patterns.h>
 
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
 #include "edges/sac_inputs.h"
 #include "ops/block_walk.h"
+#include "ops/cuda_walk.h"
 #include "ops/pairs_walk.h"
 #include "ops/rooted_walk.h"
 #include "ops/streams.h"
@@ -39,18 +47,231 @@ ops::BlockWalkBlocks blocks_of(const SacEdgesImpl& predictor, const EdgeRequest&
   return result;
 }
 
+// ---- on a GPU ----
+
+// Tensors on a device that depend on sizes alone and take many small operations to make: the last few are
+// kept.
+template <typename Key, typename Made>
+class Kept {
+ public:
+  template <typename Make>
+  Made get(const Key& key, const Make& make) {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(), [&](const auto& each) { return each.first == key; });
+    if (found != kept_.end()) return found->second;
+    constexpr size_t kMost = 16;
+    if (kept_.size() == kMost) kept_.erase(kept_.begin());
+    const at::NoGradGuard guard;
+    kept_.emplace_back(key, make());
+    return kept_.back().second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<Key, Made>> kept_;
+};
+// Never destroyed: at exit the device may be gone before them.
+template <typename Key, typename Made>
+Kept<Key, Made>& kept() {
+  static auto& all = *new Kept<Key, Made>;
+  return all;
+}
+
+// Buckets of the distances begin .. end - 1.
+struct DistanceRange {
+  int64_t begin, end, buckets, max_distance;
+  at::Device device;
+  bool operator==(const DistanceRange&) const = default;
+};
+struct DistanceBuckets {
+  at::Tensor index;    // [end - begin] int64
+  at::Tensor one_hot;  // [end - begin, buckets]
+};
+DistanceBuckets distance_buckets_of(const DistanceRange& range) {
+  return kept<DistanceRange, DistanceBuckets>().get(range, [&] {
+    const at::Tensor distance = at::arange(range.begin, range.end, at::TensorOptions().dtype(at::kLong));
+    const at::Tensor index = bucket_of_distance(distance, range.buckets, range.max_distance);
+    const at::Tensor one_hot = index.unsqueeze(1) == at::arange(range.buckets, index.options());
+    return DistanceBuckets{index.to(range.device), one_hot.to(range.device, at::kFloat)};
+  });
+}
+// table [G, buckets] at every distance of a range: [G, end - begin]. Its gradient is a product: adding up by
+// index would depend on the order of threads.
+struct DistanceValues : torch::autograd::Function<DistanceValues> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table,
+                            const at::Tensor& index, const at::Tensor& one_hot) {
+    context->save_for_backward({one_hot});
+    return table.size(0) == 1 ? table.select(0, 0).index_select(0, index).unsqueeze(0)
+                              : table.index_select(1, index);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    return {at::matmul(grads[0], context->get_saved_variables()[0]), {}, {}};
+  }
+};
+at::Tensor distance_values(const SacEdgesImpl& predictor, const at::Tensor& table, int64_t begin,
+                           int64_t end) {
+  const DistanceBuckets buckets =
+      distance_buckets_of({begin, end, table.size(1), predictor.options.max_distance, table.device()});
+  return DistanceValues::apply(table, buckets.index, buckets.one_hot);
+}
+
+// Where the sorted keys of a walk without masks lie, of which the first rows have fewer than others
+// (WalkResult::places).
+struct KnownRows {
+  EdgeShape shape;
+  int64_t groups, steps, offset, window;
+  bool causal, no_self;
+  at::Device device;
+  bool operator==(const KnownRows&) const = default;
+};
+struct RowPlaces {
+  at::Tensor places, offsets;
+};
+RowPlaces row_places(const KnownRows& rows) {
+  return kept<KnownRows, RowPlaces>().get(rows, [&] {
+    const EdgeShape& shape = rows.shape;
+    const auto whole = at::TensorOptions().dtype(at::kLong);
+    const at::Tensor position = at::arange(shape.queries, whole) + rows.offset;
+    at::Tensor first = at::zeros_like(position), last = at::full_like(position, shape.keys);
+    if (rows.causal) last = last.minimum(position + 1);
+    if (rows.window >= 0) {
+      first = (position - rows.window).clamp_min(0);
+      last = last.minimum(position + rows.window + 1);
+    }
+    at::Tensor count = (last - first).clamp_min(0);
+    if (rows.no_self) count = count - ((position >= first) & (position < last)).to(at::kLong);
+    const at::Tensor degrees = count.clamp_max(rows.steps);  // [L]
+    const at::Tensor of_unit =
+        (at::arange(rows.steps, whole).unsqueeze(0) < degrees.unsqueeze(1)).flatten().nonzero().squeeze(1);
+    const at::Tensor unit =
+        at::arange(shape.batch, whole).unsqueeze(1) * rows.groups +  // of each head: [B, H]
+        (rows.groups == 1 ? at::zeros({1, shape.heads}, whole) : at::arange(shape.heads, whole).unsqueeze(0));
+    const at::Tensor places = (unit.view({-1, 1}) * (shape.queries * rows.steps) + of_unit).flatten();
+    const at::Tensor offsets = at::zeros({shape.rows() + 1}, whole);
+    offsets.narrow(0, 1, shape.rows()).copy_(degrees.repeat({shape.batch * shape.heads}).cumsum(0));
+    return RowPlaces{places.to(rows.device), offsets.to(rows.device)};
+  });
+}
+
+int64_t most_edges(const SacEdgesOptions& options, const EdgeShape& shape) {
+  if (options.duplicates) return INT64_MAX;
+  return options.walk == SacWalk::kRooted ? shape.keys : shape.queries * shape.keys;
+}
+
+std::string cuda_refusal(const SacEdgesImpl& predictor, const EdgeRequest& request) {
+  const SacEdgesOptions& o = predictor.options;
+  const EdgeShape shape = request.shape();
+  if (o.walk == SacWalk::kPairs) return ops::cuda_pairs_refusal(predictor.lstm_bias, shape);
+  return ops::cuda_walk_refusal(predictor.lstm_bias, shape,
+                                o.destinations == SacDestinations::kBlocks ? o.block_size : 0,
+                                std::min(o.budget > 0 ? o.budget : o.alpha, most_edges(o, shape)));
+}
+
+WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
+                     WalkDecoding decoding) {
+  const SacEdgesOptions& options = predictor.options;
+  const bool rooted = options.walk == SacWalk::kRooted,
+             in_blocks = options.destinations == SacDestinations::kBlocks;
+  const EdgeShape shape = request.shape();
+  ops::CudaWalkRules rules;
+  rules.query_offset = request.query_offset;
+  if (const WindowEdges* window = window_of(options)) rules.window = window->width();
+  rules.is_causal = request.is_causal;
+  rules.no_self = options.self_edges != SelfEdges::kAllowed;
+  rules.key_mask = request.key_mask;
+  rules.query_mask = request.query_mask();
+  rules.limits = inputs.limits;
+  rules.steps =
+      std::min(options.alpha,
+               most_edges(options, shape));  // where the limits are not looked at: no wait for the device
+  if (!rooted || options.budget > 0)
+    rules.steps = inputs.limits.numel() == 0
+                      ? 0
+                      : std::min(inputs.limits.max().item<int64_t>(), most_edges(options, shape));
+  rules.duplicates = options.duplicates;
+  rules.choice =
+      decoding == WalkDecoding::kSample ? kernels::WalkChoice::kSample : kernels::WalkChoice::kGreedy;
+  rules.random = request.random;
+  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
+  // Edges of rows that nothing else joins come from the sorted keys alone (choice_of()).
+  const bool only_sorted =
+      rooted && !options.duplicates && options.self_edges != SelfEdges::kAlways && rules.steps > 0;
+  rules.with_actions = rules.learns || !only_sorted;
+
+  ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
+                           predictor.lstm_weight_hh, predictor.lstm_bias, {}};
+  const bool with_distance = options.distance == DistanceEncoding::kBias;
+  if (with_distance)
+    tensors.distance =
+        distance_values(predictor, predictor.distance_table, 1 - shape.queries - request.query_offset,
+                        shape.keys - request.query_offset);
+  WalkResult result;
+  result.steps = rules.steps;
+  ops::CudaWalkActions actions;
+  if (!rooted) {
+    actions = ops::cuda_pairs_walk(tensors, predictor.start, rules);
+    result.source = actions.source;
+    result.destination = actions.destination;
+    result.taken = actions.taken;
+    result.chosen = actions.chosen;
+    result.log_prob = actions.log_prob;
+    result.entropy = actions.entropy;
+    return result;
+  }
+  if (in_blocks) {
+    rules.block = options.block_size;
+    const int64_t count = (shape.keys + rules.block - 1) / rules.block,
+                  nearest = request.query_offset / rules.block;
+    rules.farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / rules.block;
+    if (with_distance)
+      rules.block_distance =
+          distance_values(predictor, predictor.block_distance_table, -rules.farthest, count - nearest);
+  }
+  actions = ops::cuda_rooted_walk(tensors, rules);
+  result.sorted = actions.sorted;
+  result.order = actions.order;
+  result.all_taken = !inputs.limits.defined() && !request.key_mask && !request.is_causal &&
+                     rules.window < 0 && rules.steps + rules.no_self <= shape.keys;
+  if (only_sorted && !result.all_taken && !inputs.limits.defined() && !request.key_mask) {
+    const RowPlaces known =
+        row_places({shape, inputs.query_nodes.size(1), rules.steps, rules.query_offset, rules.window,
+                    rules.is_causal, rules.no_self, inputs.query_nodes.device()});
+    result.places = known.places;
+    result.offsets = known.offsets;
+  }
+  if (!rules.with_actions) return result;
+  result.destination = actions.destination.flatten(2);
+  result.taken = actions.taken.flatten(2);
+  result.chosen = actions.chosen.flatten(2);
+  result.source = at::arange(shape.queries, actions.order.options())
+                      .unsqueeze(1)
+                      .expand({shape.queries, rules.steps})
+                      .reshape({1, 1, -1})
+                      .expand_as(result.destination);
+  if (rules.learns) {
+    result.log_prob = actions.log_prob.flatten(2);
+    result.entropy = actions.entropy.flatten(2);
+  }
+  return result;
+}
+
 }  // namespace
 
 bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& request, WalkDecoding decoding) {
   const SacEdgesOptions& o = predictor.options;
-  return o.fused && request.query.is_cpu() && o.scorer == SacScorer::kDot &&
-         o.distance != DistanceEncoding::kVector && o.relations == 0 && (!o.candidates || window_of(o)) &&
+  return o.fused && o.scorer == SacScorer::kDot && o.distance != DistanceEncoding::kVector &&
+         o.relations == 0 && (!o.candidates || window_of(o)) &&
          !(request.known_keys && decoding == WalkDecoding::kSample) &&  // it numbers rows from 0
-         decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation;
+         decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation &&
+         (request.query.is_cpu() || cuda_refusal(predictor, request).empty());
 }
 
 WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
                       WalkDecoding decoding) {
+  if (inputs.query_nodes.is_cuda()) return cuda_walk(predictor, inputs, request, decoding);
   const SacEdgesOptions& options = predictor.options;
   const bool rooted = options.walk == SacWalk::kRooted;
   const EdgeShape shape = request.shape();
@@ -68,8 +289,9 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   const at::Tensor excluded =
       options.self_edges == SelfEdges::kAllowed ? at::full({shape.queries}, -1, whole) : position;
   // No query makes more edges than there are keys, no item more than there are pairs.
-  const int64_t most = options.duplicates ? INT64_MAX : rooted ? shape.keys : shape.queries * shape.keys;
-  const int64_t steps = inputs.limits.numel() == 0 ? 0 : std::min(inputs.limits.max().item<int64_t>(), most);
+  const int64_t steps = inputs.limits.numel() == 0
+                            ? 0
+                            : std::min(inputs.limits.max().item<int64_t>(), most_edges(options, shape));
   const auto choice =
       decoding == WalkDecoding::kSample ? kernels::WalkChoice::kSample : kernels::WalkChoice::kGreedy;
   const auto contiguous = [](const std::optional<at::Tensor>& mask) {
@@ -78,8 +300,8 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   const at::Tensor keys =
       ops::stream_keys(request.random, kernels::Purpose::kEdges, {shape.batch, groups, 0, 0});
 
-  ops::RootedWalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
-                                 predictor.lstm_weight_hh, predictor.lstm_bias, {}};
+  ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
+                           predictor.lstm_weight_hh, predictor.lstm_bias, {}};
   if (options.distance == DistanceEncoding::kBias) {
     const at::Tensor offsets = at::arange(1 - shape.queries, shape.keys, whole) - request.query_offset;
     tensors.distance = predictor.distance_table.index_select(
@@ -88,11 +310,20 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
 
   WalkResult result;
   result.steps = steps;
+  ops::WalkRules rules;
+  rules.first = first;
+  rules.last = last;
+  rules.excluded = excluded;
+  rules.key_mask = contiguous(request.key_mask);
+  rules.query_mask = contiguous(request.query_mask());
+  rules.limits = inputs.limits.contiguous();
+  rules.steps = steps;
+  rules.duplicates = options.duplicates;
+  rules.choice = choice;
+  rules.stream_keys = keys;
+  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
   if (!rooted) {
-    const ops::PairsWalkActions actions = ops::pairs_walk(
-        tensors, predictor.start,
-        {first, last, excluded, contiguous(request.key_mask), contiguous(request.query_mask()),
-         inputs.limits.contiguous(), steps, options.duplicates, choice, keys});
+    const ops::PairsWalkActions actions = ops::pairs_walk(tensors, predictor.start, rules);
     result.source = actions.source;
     result.destination = actions.destination;
     result.taken = actions.taken;
@@ -101,16 +332,6 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
     result.entropy = actions.entropy;
     return result;
   }
-  const ops::RootedWalkRules rules{first,
-                                   last,
-                                   excluded,
-                                   contiguous(request.key_mask),
-                                   inputs.limits.contiguous(),
-                                   steps,
-                                   options.duplicates,
-                                   choice,
-                                   keys,
-                                   predictor.is_training() && at::GradMode::is_enabled()};
   const ops::RootedWalkActions actions = options.destinations == SacDestinations::kBlocks
                                              ? ops::block_walk(tensors, blocks_of(predictor, request), rules)
                                              : ops::rooted_walk(tensors, rules);

@@ -15,11 +15,12 @@ namespace edgewise::sac {
 
 // Everything a walk depends on but its random numbers.
 struct WalkInputs {
-  at::Tensor tokens;         // [B, L, embed_dim], as the predictor saw them
-  at::Tensor query_nodes;    // [B, G, L, P]
-  at::Tensor key_nodes;      // [B, G, S, P]
-  at::Tensor allowed;        // [B, G, L, S] bool: the candidates; undefined when not asked for
-  at::Tensor limits;         // [B, L] int64: edges of each query (rooted); [B] edges of each item (pairs)
+  at::Tensor tokens;       // [B, L, embed_dim], as the predictor saw them
+  at::Tensor query_nodes;  // [B, G, L, P]
+  at::Tensor key_nodes;    // [B, G, S, P]
+  at::Tensor allowed;      // [B, G, L, S] bool: the candidates; undefined when not asked for
+  at::Tensor
+      limits;  // [B, L] int64: edges of each query (rooted; undefined = alpha each); [B] of each item (pairs)
   at::Tensor buckets;        // [L, S] int64: distance bucket; undefined without distance encoding
   at::Tensor block_buckets;  // [L, N] int64: of the distance in blocks; undefined without distances or blocks
   at::Tensor relations;      // [B, L, S] int64; undefined without
@@ -42,6 +43,14 @@ struct WalkResult {
   at::Tensor chosen;       // [B, G, A] bool: ... by choice. Elsewhere the log-probability is 0
   at::Tensor certain;      // [B, G, L, S] bool: more edges, that no choice was needed for; undefined = none
   int64_t steps = 0;       // actions of a source: A = L * steps (rooted), A = steps (pairs)
+  // Of a rooted walk whose kernel sorts: keys of each query, S where there is none, and the action of each.
+  // `source` may then be undefined, and what belongs to actions where nobody asks for them.
+  at::Tensor sorted;       // [B, G, L, steps] int32
+  at::Tensor order;        // [B, G, L, steps] int64
+  bool all_taken = false;  // known before the walk: every query makes `steps` edges
+  // Or how many each makes: the edges of all heads in `sorted`, [E], and where those of a row begin, [B * H *
+  // L + 1]. Undefined = not known.
+  at::Tensor places, offsets;
   std::vector<WalkStep> distributions;  // rooted, when asked for
 };
 

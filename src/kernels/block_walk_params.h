@@ -17,14 +17,9 @@ inline int64_t padded_lanes(int64_t count) {
   return (count + kWalkLanes - 1) / kWalkLanes * kWalkLanes;
 }
 
-// Query i chooses among keys first[i] .. last[i] - 1 that key_mask allows, without excluded[i] and (unless
-// duplicates) without those it has chosen. A query with no more candidates than limits[i] takes them all,
-// with log-probability 0.
+// A query with no more candidates than its limit takes them all, with log-probability 0. width: P.
 template <typename T>
-struct BlockWalkParams {
-  int64_t batch = 0, groups = 0, queries = 0, keys = 0;
-  int64_t width = 0;                     // P
-  int64_t steps = 0;                     // T
+struct BlockWalkParams : WalkParams {
   int64_t block = 0, blocks = 0;         // M, N
   const T* query_gates = nullptr;        // [B, G, L, 4P]: w_i W_ih + b
   const T* key_gates = nullptr;          // [B, G, S, 4P]
@@ -38,19 +33,8 @@ struct BlockWalkParams {
   const T* block_distance = nullptr;     // [G, D]: of block b for query i, at block_start[i] + b; null alike
   int64_t block_distances = 0;           // D
   const int64_t* block_start = nullptr;  // [L]
-  const int64_t* first = nullptr;        // [L]
-  const int64_t* last = nullptr;         // [L]
-  const int64_t* excluded = nullptr;     // [L], -1 = none
-  const bool* key_mask = nullptr;        // [B, S]; null = all
-  const int64_t* limits = nullptr;       // [B, L], at most T
-  bool duplicates = false;
-  WalkChoice choice = WalkChoice::kSample;
-  const int64_t* stream_keys = nullptr;  // [B * G], the bits of the uint64 keys; kSample
   // Out, [B, G, L, T].
-  int64_t* destination = nullptr;
-  bool* taken = nullptr;   // an edge was made
-  bool* chosen = nullptr;  // ... by choice: it has a log-probability
-  T* log_prob = nullptr;   // null = nobody learns from this walk: nor entropy and levels
+  T* log_prob = nullptr;  // null = nobody learns from this walk: nor entropy and levels
   T* entropy = nullptr;
   T* levels = nullptr;  // [B, G, L, T, 4]: normaliser and entropy of the block, then of the key
 };

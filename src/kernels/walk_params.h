@@ -8,36 +8,46 @@ namespace edgewise::kernels {
 
 enum class WalkChoice : int32_t { kSample, kGreedy };
 
-// A rooted walk with the scorer `dot`. Query i chooses among keys first[i] .. last[i] - 1 that key_mask
-// allows, without excluded[i] and (unless duplicates) without those it has chosen. A query with no more
-// candidates than limits[i] takes them all, with log-probability 0.
-template <typename T>
-struct RootedWalkParams {
+// What every walk has: sizes, what may be chosen and how, and what was. Query i chooses among keys first[i]
+// .. last[i] - 1 that key_mask allows, without excluded[i] and (unless duplicates) without those it has
+// chosen.
+struct WalkParams {
   int64_t batch = 0, groups = 0, queries = 0, keys = 0;
-  int64_t width = 0;               // P
-  int64_t steps = 0;               // T
+  int64_t width = 0;                  // P
+  int64_t steps = 0;                  // T
+  const int64_t* first = nullptr;     // [L]
+  const int64_t* last = nullptr;      // [L]
+  const int64_t* excluded = nullptr;  // [L], -1 = none
+  const bool* key_mask = nullptr;     // [B, S]; null = all
+  const int64_t* limits = nullptr;    // rooted: [B, L] edges of a query, at most T; pairs: [B] of an item
+  bool duplicates = false;
+  WalkChoice choice = WalkChoice::kSample;
+  const int64_t* stream_keys = nullptr;  // [B * G], the bits of the uint64 keys; kSample
+  // Out: [B, G, L, T]; pairs: [B, G, T].
+  int64_t* destination = nullptr;
+  bool* taken = nullptr;   // an edge was made
+  bool* chosen = nullptr;  // ... by choice: it has a log-probability
+};
+
+// A walk with the scorer `dot` whose kernel steps through the LSTM from the nodes themselves.
+template <typename T>
+struct NodeWalkParams : WalkParams {
   const T* query_nodes = nullptr;  // [B, G, L, P]
   const T* key_nodes = nullptr;    // [B, G, S, P]
   const T* weight_ih = nullptr;    // [G, P, 4P]: input, forget, cell, output gates
   const T* weight_hh = nullptr;    // [G, P, 4P]
   const T* bias = nullptr;         // [G, 4P]
-  const T* distance =
-      nullptr;  // [G, L + S - 1]: added to the score of j - i, at j - i + L - 1; null = nothing
-  const int64_t* first = nullptr;     // [L]
-  const int64_t* last = nullptr;      // [L]
-  const int64_t* excluded = nullptr;  // [L], -1 = none
-  const bool* key_mask = nullptr;     // [B, S]; null = all
-  const int64_t* limits = nullptr;    // [B, L], at most T
-  bool duplicates = false;
-  WalkChoice choice = WalkChoice::kSample;
-  const int64_t* stream_keys = nullptr;  // [B * G], the bits of the uint64 keys; kSample
-  // Out, [B, G, L, T].
-  int64_t* destination = nullptr;
-  bool* taken = nullptr;   // an edge was made
-  bool* chosen = nullptr;  // ... by choice: it has a log-probability
+  // [G, L + S - 1]: added to the score of j - i, at j - i + L - 1; null = nothing
+  const T* distance = nullptr;
+  // Out, as destination.
   T* log_prob = nullptr;
   T* entropy = nullptr;
-  T* normaliser = nullptr;  // log-sum-exp of the scores, for the backward pass
+};
+
+// A rooted walk. A query with no more candidates than limits[i] takes them all, with log-probability 0.
+template <typename T>
+struct RootedWalkParams : NodeWalkParams<T> {
+  T* normaliser = nullptr;  // [B, G, L, T] log-sum-exp of the scores, for the backward pass
 };
 
 // The gradients of log_prob and entropy; scores are computed again, the softmax from the normalisers. Chunks
@@ -56,38 +66,16 @@ struct RootedWalkGradParams {
   T* grad_distance = nullptr;        // [B, G, C, L + S - 1], null when distance is
 };
 
-// A walk of pairs with the scorer `dot`: source, destination, source, ... in one chain per item and group.
-// Sources are queries with a candidate left; destinations as above. An item with no more candidates than
-// limits takes them all.
+// A walk of pairs: source, destination, source, ... in one chain per item and group; log_prob and entropy are
+// of both predictions together. Sources are queries with a candidate left; destinations as above. An item
+// with no more candidates than its limit takes them all.
 template <typename T>
-struct PairsWalkParams {
-  int64_t batch = 0, groups = 0, queries = 0, keys = 0;
-  int64_t width = 0;                  // P
-  int64_t steps = 0;                  // T, edges
-  const T* query_nodes = nullptr;     // [B, G, L, P]
-  const T* key_nodes = nullptr;       // [B, G, S, P]
-  const T* weight_ih = nullptr;       // [G, P, 4P]
-  const T* weight_hh = nullptr;       // [G, P, 4P]
-  const T* bias = nullptr;            // [G, 4P]
-  const T* start = nullptr;           // [G, P], the first input
-  const T* distance = nullptr;        // [G, L + S - 1], null = nothing
-  const int64_t* first = nullptr;     // [L]
-  const int64_t* last = nullptr;      // [L]
-  const int64_t* excluded = nullptr;  // [L]
-  const bool* key_mask = nullptr;     // [B, S]
-  const bool* query_mask = nullptr;   // [B, L]
-  const int64_t* limits = nullptr;    // [B]
-  bool duplicates = false;
-  WalkChoice choice = WalkChoice::kSample;
-  const int64_t* stream_keys = nullptr;  // [B * G]
-  int64_t* source = nullptr;             // [B, G, T]
-  int64_t* destination = nullptr;        // [B, G, T]
-  bool* taken = nullptr;                 // [B, G, T]
-  bool* chosen = nullptr;                // [B, G, T]
-  T* log_prob = nullptr;                 // [B, G, T], both predictions together
-  T* entropy = nullptr;                  // [B, G, T]
-  T* normaliser = nullptr;               // [B, G, T, 2]
-  T* entropies = nullptr;                // [B, G, T, 2]
+struct PairsWalkParams : NodeWalkParams<T> {
+  const T* start = nullptr;          // [G, P], the first input
+  const bool* query_mask = nullptr;  // [B, L]
+  int64_t* source = nullptr;         // [B, G, T]
+  T* normaliser = nullptr;           // [B, G, T, 2]
+  T* entropies = nullptr;            // [B, G, T, 2]
 };
 template <typename T>
 struct PairsWalkGradParams {

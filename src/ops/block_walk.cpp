@@ -21,13 +21,10 @@
 namespace edgewise::ops {
 namespace {
 
-// Everything but the differentiable inputs.
-struct Call : torch::CustomClassHolder {
-  RootedWalkRules rules;
+struct Call : WalkCall {
   int64_t block = 0;
   at::Tensor block_start;
-  at::Tensor destination, taken, chosen, levels;
-  bool has_distance = false;
+  at::Tensor levels;
 };
 
 // What the kernels differentiate with respect to, widths padded to kernels::kWalkLanes.
@@ -95,12 +92,7 @@ template <typename T>
 kernels::BlockWalkParams<T> params_of(const Inputs& in, const Transposed& layouts, const Call& call,
                                       const at::Tensor& log_prob, const at::Tensor& entropy) {
   kernels::BlockWalkParams<T> p;
-  p.batch = in.query_gates.size(0);
-  p.groups = in.query_gates.size(1);
-  p.queries = in.query_gates.size(2);
-  p.keys = in.key_nodes.size(2);
-  p.width = in.key_nodes.size(3);
-  p.steps = call.rules.steps;
+  call.fill(p, in.query_gates, in.key_nodes);
   p.block = call.block;
   p.blocks = in.means.size(2);
   p.query_gates = in.query_gates.const_data_ptr<T>();
@@ -117,17 +109,6 @@ kernels::BlockWalkParams<T> params_of(const Inputs& in, const Transposed& layout
     p.block_distances = in.block_distance.size(1);
   }
   p.block_start = call.block_start.const_data_ptr<int64_t>();
-  p.first = call.rules.first.const_data_ptr<int64_t>();
-  p.last = call.rules.last.const_data_ptr<int64_t>();
-  p.excluded = call.rules.excluded.const_data_ptr<int64_t>();
-  if (call.rules.key_mask) p.key_mask = call.rules.key_mask->const_data_ptr<bool>();
-  p.limits = call.rules.limits.const_data_ptr<int64_t>();
-  p.duplicates = call.rules.duplicates;
-  p.choice = call.rules.choice;
-  if (call.rules.stream_keys.defined()) p.stream_keys = call.rules.stream_keys.const_data_ptr<int64_t>();
-  p.destination = call.destination.mutable_data_ptr<int64_t>();
-  p.taken = call.taken.mutable_data_ptr<bool>();
-  p.chosen = call.chosen.mutable_data_ptr<bool>();
   if (call.rules.learns) {
     p.log_prob = log_prob.mutable_data_ptr<T>();
     p.entropy = entropy.mutable_data_ptr<T>();
@@ -151,9 +132,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     const auto real = in.key_nodes.options();
     const at::Tensor log_prob = at::zeros(sizes, real), entropy = at::zeros(sizes, real);
     if (call->rules.learns) call->levels = at::empty({sizes[0], sizes[1], sizes[2], sizes[3], 4}, real);
-    call->taken = at::zeros(sizes, real.dtype(at::kBool));
-    call->chosen = at::zeros(sizes, real.dtype(at::kBool));
-    call->destination = at::zeros(sizes, real.dtype(at::kLong));
+    call->make_actions(sizes, real);
     AT_DISPATCH_FLOATING_TYPES(in.key_nodes.scalar_type(), "block_walk", [&] {
       const Transposed layouts = transposed<scalar_t>(in, call->block);
       const auto params = params_of<scalar_t>(in, layouts, *call, log_prob, entropy);
@@ -241,8 +220,8 @@ at::Tensor block_means(const at::Tensor& nodes, const std::optional<at::Tensor>&
 
 }  // namespace
 
-RootedWalkActions block_walk(const RootedWalkTensors& tensors, const BlockWalkBlocks& blocks,
-                             const RootedWalkRules& rules) {
+RootedWalkActions block_walk(const WalkTensors& tensors, const BlockWalkBlocks& blocks,
+                             const WalkRules& rules) {
   TORCH_CHECK_VALUE(tensors.query_nodes.is_cpu(), "block_walk: expected tensors on the CPU; got ",
                     tensors.query_nodes.device());
   TORCH_CHECK_VALUE(blocks.size >= 1, "block_walk: expected blocks of at least 1 key; got ", blocks.size);

@@ -14,7 +14,7 @@ struct BlockWalkBlocks {
 
 // As rooted_walk(), but log_prob and entropy are zeros unless rules.learns; every prediction is a block, then
 // a key inside it.
-RootedWalkActions block_walk(const RootedWalkTensors& tensors, const BlockWalkBlocks& blocks,
-                             const RootedWalkRules& rules);
+RootedWalkActions block_walk(const WalkTensors& tensors, const BlockWalkBlocks& blocks,
+                             const WalkRules& rules);
 
 }  // namespace edgewise::ops

@@ -1,6 +1,7 @@
-// In place of cuda_attention.cpp and cuda_sample.cpp in a build without CUDA: every call is refused, so that
-// dispatch takes the reference.
+// In place of cuda_attention.cpp, cuda_sample.cpp and the cuda_*_walk.cpp in a build without CUDA: every call
+// is refused, so that dispatch takes the reference.
 #include "ops/cuda_impl.h"
+#include "ops/cuda_walk.h"
 
 namespace edgewise::ops {
 namespace {
@@ -31,6 +32,18 @@ std::string cuda_probe_refusal(const EdgeSet&) {
 }
 EdgeSet cuda_sample_probes(const EdgeSet&, const std::vector<double>&, const SampleOptions&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_probe_edges: ", kWhy);
+}
+std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t, int64_t) {
+  return kWhy;
+}
+std::string cuda_pairs_refusal(const at::Tensor&, const EdgeShape&) {
+  return kWhy;
+}
+CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
+}
+CudaWalkActions cuda_pairs_walk(const WalkTensors&, const at::Tensor&, const CudaWalkRules&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "pairs_walk: ", kWhy);
 }
 
 }  // namespace edgewise::ops

@@ -14,60 +14,21 @@
 namespace edgewise::ops {
 namespace {
 
-struct Call : torch::CustomClassHolder {
-  PairsWalkRules rules;
-  at::Tensor source, destination, taken, chosen, normaliser, entropies;
-  bool has_distance = false;
-};
-
-struct Inputs {
-  at::Tensor query_nodes, key_nodes, weight_ih, weight_hh, bias, distance, start;
+struct Call : WalkCall {
+  at::Tensor source, normaliser, entropies;
 };
 
 template <typename T>
-kernels::PairsWalkParams<T> params_of(const Inputs& in, const Call& call, const at::Tensor& log_prob,
-                                      const at::Tensor& entropy) {
+kernels::PairsWalkParams<T> params_of(const WalkTensors& in, const at::Tensor& start, const Call& call,
+                                      const at::Tensor& log_prob, const at::Tensor& entropy) {
   kernels::PairsWalkParams<T> p;
-  p.batch = in.query_nodes.size(0);
-  p.groups = in.query_nodes.size(1);
-  p.queries = in.query_nodes.size(2);
-  p.keys = in.key_nodes.size(2);
-  p.width = in.query_nodes.size(3);
-  p.steps = call.rules.steps;
-  p.query_nodes = in.query_nodes.const_data_ptr<T>();
-  p.key_nodes = in.key_nodes.const_data_ptr<T>();
-  p.weight_ih = in.weight_ih.const_data_ptr<T>();
-  p.weight_hh = in.weight_hh.const_data_ptr<T>();
-  p.bias = in.bias.const_data_ptr<T>();
-  p.start = in.start.const_data_ptr<T>();
-  if (call.has_distance) p.distance = in.distance.const_data_ptr<T>();
-  p.first = call.rules.first.const_data_ptr<int64_t>();
-  p.last = call.rules.last.const_data_ptr<int64_t>();
-  p.excluded = call.rules.excluded.const_data_ptr<int64_t>();
-  if (call.rules.key_mask) p.key_mask = call.rules.key_mask->const_data_ptr<bool>();
+  call.fill_nodes<T>(p, in, log_prob, entropy);
+  p.start = start.const_data_ptr<T>();
   if (call.rules.query_mask) p.query_mask = call.rules.query_mask->const_data_ptr<bool>();
-  p.limits = call.rules.limits.const_data_ptr<int64_t>();
-  p.duplicates = call.rules.duplicates;
-  p.choice = call.rules.choice;
-  p.stream_keys = call.rules.stream_keys.const_data_ptr<int64_t>();
   p.source = call.source.mutable_data_ptr<int64_t>();
-  p.destination = call.destination.mutable_data_ptr<int64_t>();
-  p.taken = call.taken.mutable_data_ptr<bool>();
-  p.chosen = call.chosen.mutable_data_ptr<bool>();
-  p.log_prob = log_prob.mutable_data_ptr<T>();
-  p.entropy = entropy.mutable_data_ptr<T>();
   p.normaliser = call.normaliser.mutable_data_ptr<T>();
   p.entropies = call.entropies.mutable_data_ptr<T>();
   return p;
-}
-
-template <typename T>
-at::Tensor transposed(const at::Tensor& nodes) {
-  const int64_t units = nodes.size(0) * nodes.size(1), count = nodes.size(2), width = nodes.size(3);
-  const at::Tensor out = at::empty({units, width, kernels::padded_keys(count)}, nodes.options());
-  kernels::cpu::transpose_nodes<T>(nodes.const_data_ptr<T>(), count, width, out.mutable_data_ptr<T>(), 0,
-                                   units);
-  return out;
 }
 
 struct WalkFunction : torch::autograd::Function<WalkFunction> {
@@ -77,22 +38,18 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
                                                 const at::Tensor& bias, const at::Tensor& distance,
                                                 const at::Tensor& start,
                                                 const c10::intrusive_ptr<Call>& call) {
-    const auto plain = [](const at::Tensor& t) { return t.detach().contiguous(); };
-    const Inputs in{plain(query_nodes), plain(key_nodes), plain(weight_ih), plain(weight_hh),
-                    plain(bias),        plain(distance),  plain(start)};
+    const WalkTensors in = plain({query_nodes, key_nodes, weight_ih, weight_hh, bias, distance});
+    const at::Tensor first_input = start.detach().contiguous();
     const int64_t batch = query_nodes.size(0), groups = query_nodes.size(1), steps = call->rules.steps;
     const auto real = in.query_nodes.options();
     const at::Tensor log_prob = at::zeros({batch, groups, steps}, real), entropy = at::zeros_like(log_prob);
     call->normaliser = at::zeros({batch, groups, steps, 2}, real);
     call->entropies = at::zeros_like(call->normaliser);
-    call->source = at::zeros({batch, groups, steps}, real.dtype(at::kLong));
-    call->destination = at::zeros_like(call->source);
-    call->taken = at::zeros({batch, groups, steps}, real.dtype(at::kBool));
-    call->chosen = at::zeros_like(call->taken);
+    call->make_actions({batch, groups, steps}, real);
+    call->source = at::zeros_like(call->destination);
     AT_DISPATCH_FLOATING_TYPES(real.dtype().toScalarType(), "pairs_walk", [&] {
-      const auto params = params_of<scalar_t>(in, *call, log_prob, entropy);
-      const at::Tensor queries = transposed<scalar_t>(in.query_nodes),
-                       keys = transposed<scalar_t>(in.key_nodes);
+      const auto params = params_of<scalar_t>(in, first_input, *call, log_prob, entropy);
+      const at::Tensor queries = transposed_nodes(in.query_nodes), keys = transposed_nodes(in.key_nodes);
       const auto kernels = kernels::cpu::active_pairs_walk_kernels<scalar_t>();
       at::parallel_for(0, batch * groups, 1, [&](int64_t begin, int64_t end) {
         kernels.forward(params, queries.const_data_ptr<scalar_t>(), keys.const_data_ptr<scalar_t>(), begin,
@@ -100,7 +57,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       });
     });
     context->save_for_backward({in.query_nodes, in.key_nodes, in.weight_ih, in.weight_hh, in.bias,
-                                in.distance, in.start, log_prob, entropy});
+                                in.distance, first_input, log_prob, entropy});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     return {log_prob, entropy};
   }
@@ -110,7 +67,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     functional::check_differentiated_once();
     const auto saved = context->get_saved_variables();
     const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
-    const Inputs in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]};
+    const WalkTensors in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]};
     const int64_t batch = in.query_nodes.size(0), groups = in.query_nodes.size(1),
                   queries = in.query_nodes.size(2), keys = in.key_nodes.size(2),
                   width = in.query_nodes.size(3);
@@ -126,7 +83,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     if (call->has_distance) distance_grad = at::zeros({batch, groups, queries + keys - 1}, real);
     AT_DISPATCH_FLOATING_TYPES(real.dtype().toScalarType(), "pairs_walk_backward", [&] {
       kernels::PairsWalkGradParams<scalar_t> params;
-      params.walk = params_of<scalar_t>(in, *call, saved[7], saved[8]);
+      params.walk = params_of<scalar_t>(in, saved[6], *call, saved[7], saved[8]);
       params.grad_log_prob = grad_log_prob.const_data_ptr<scalar_t>();
       params.grad_entropy = grad_entropy.const_data_ptr<scalar_t>();
       params.grad_query_nodes = query_grad.mutable_data_ptr<scalar_t>();
@@ -136,8 +93,8 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       params.grad_bias = bias_grad.mutable_data_ptr<scalar_t>();
       params.grad_start = start_grad.mutable_data_ptr<scalar_t>();
       if (call->has_distance) params.grad_distance = distance_grad.mutable_data_ptr<scalar_t>();
-      const at::Tensor query_side = transposed<scalar_t>(in.query_nodes),
-                       key_side = transposed<scalar_t>(in.key_nodes);
+      const at::Tensor query_side = transposed_nodes(in.query_nodes),
+                       key_side = transposed_nodes(in.key_nodes);
       const auto kernels = kernels::cpu::active_pairs_walk_kernels<scalar_t>();
       at::parallel_for(0, batch * groups, 1, [&](int64_t begin, int64_t end) {
         kernels.backward(params, query_side.const_data_ptr<scalar_t>(), key_side.const_data_ptr<scalar_t>(),
@@ -157,17 +114,15 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
 
 }  // namespace
 
-PairsWalkActions pairs_walk(const RootedWalkTensors& tensors, const at::Tensor& start,
-                            const PairsWalkRules& rules) {
+PairsWalkActions pairs_walk(const WalkTensors& tensors, const at::Tensor& start, const WalkRules& rules) {
   TORCH_CHECK_VALUE(tensors.query_nodes.is_cpu(), "pairs_walk: expected tensors on the CPU; got ",
                     tensors.query_nodes.device());
   auto call = c10::make_intrusive<Call>();
   call->rules = rules;
   call->has_distance = tensors.distance.defined();
-  // Without distances an empty tensor stands for them: autograd wants defined inputs.
-  const at::Tensor distance = call->has_distance ? tensors.distance : at::empty({0}, tensors.bias.options());
-  const auto outputs = WalkFunction::apply(tensors.query_nodes, tensors.key_nodes, tensors.weight_ih,
-                                           tensors.weight_hh, tensors.bias, distance, start, call);
+  const auto outputs =
+      WalkFunction::apply(tensors.query_nodes, tensors.key_nodes, tensors.weight_ih, tensors.weight_hh,
+                          tensors.bias, distance_or_empty(tensors), start, call);
   return {call->source, call->destination, call->taken, call->chosen, outputs[0], outputs[1]};
 }
 

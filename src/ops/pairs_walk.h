@@ -2,24 +2,9 @@
 // autograd.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
-
-#include "kernels/walk_params.h"
-#include "ops/rooted_walk.h"
+#include "ops/walk_call.h"
 
 namespace edgewise::ops {
-
-struct PairsWalkRules {
-  at::Tensor first, last, excluded;                // [L] int64
-  std::optional<at::Tensor> key_mask, query_mask;  // [B, S], [B, L] bool
-  at::Tensor limits;                               // [B] int64
-  int64_t steps = 0;                               // the most edges of an item
-  bool duplicates = false;
-  kernels::WalkChoice choice = kernels::WalkChoice::kSample;
-  at::Tensor stream_keys;  // [B * G] int64; kSample
-};
 
 struct PairsWalkActions {
   at::Tensor source, destination;  // [B, G, T] int64
@@ -28,7 +13,6 @@ struct PairsWalkActions {
 };
 
 // start [G, P]: the first input.
-PairsWalkActions pairs_walk(const RootedWalkTensors& tensors, const at::Tensor& start,
-                            const PairsWalkRules& rules);
+PairsWalkActions pairs_walk(const WalkTensors& tensors, const at::Tensor& start, const WalkRules& rules);
 
 }  // namespace edgewise::ops

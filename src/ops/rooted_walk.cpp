@@ -16,66 +16,20 @@
 namespace edgewise::ops {
 namespace {
 
-// Everything but the differentiable inputs.
-struct Call : torch::CustomClassHolder {
-  RootedWalkRules rules;
-  at::Tensor destination, taken, chosen, normaliser;
-  bool has_distance = false;
+struct Call : WalkCall {
+  at::Tensor normaliser;
 };
 
 // Enough to keep threads busy, few enough that their sums stay small; never the number of threads.
 constexpr int64_t kMostChunks = 8;
 
 template <typename T>
-kernels::RootedWalkParams<T> params_of(const RootedWalkTensors& in, const Call& call,
-                                       const at::Tensor& log_prob, const at::Tensor& entropy) {
+kernels::RootedWalkParams<T> params_of(const WalkTensors& in, const Call& call, const at::Tensor& log_prob,
+                                       const at::Tensor& entropy) {
   kernels::RootedWalkParams<T> p;
-  p.batch = in.query_nodes.size(0);
-  p.groups = in.query_nodes.size(1);
-  p.queries = in.query_nodes.size(2);
-  p.keys = in.key_nodes.size(2);
-  p.width = in.query_nodes.size(3);
-  p.steps = call.rules.steps;
-  p.query_nodes = in.query_nodes.const_data_ptr<T>();
-  p.key_nodes = in.key_nodes.const_data_ptr<T>();
-  p.weight_ih = in.weight_ih.const_data_ptr<T>();
-  p.weight_hh = in.weight_hh.const_data_ptr<T>();
-  p.bias = in.bias.const_data_ptr<T>();
-  if (call.has_distance) p.distance = in.distance.const_data_ptr<T>();
-  p.first = call.rules.first.const_data_ptr<int64_t>();
-  p.last = call.rules.last.const_data_ptr<int64_t>();
-  p.excluded = call.rules.excluded.const_data_ptr<int64_t>();
-  if (call.rules.key_mask) p.key_mask = call.rules.key_mask->const_data_ptr<bool>();
-  p.limits = call.rules.limits.const_data_ptr<int64_t>();
-  p.duplicates = call.rules.duplicates;
-  p.choice = call.rules.choice;
-  if (call.rules.stream_keys.defined()) p.stream_keys = call.rules.stream_keys.const_data_ptr<int64_t>();
-  p.destination = call.destination.mutable_data_ptr<int64_t>();
-  p.taken = call.taken.mutable_data_ptr<bool>();
-  p.chosen = call.chosen.mutable_data_ptr<bool>();
-  p.log_prob = log_prob.mutable_data_ptr<T>();
-  p.entropy = entropy.mutable_data_ptr<T>();
+  call.fill_nodes<T>(p, in, log_prob, entropy);
   p.normaliser = call.normaliser.mutable_data_ptr<T>();
   return p;
-}
-
-template <typename T>
-at::Tensor transposed(const at::Tensor& nodes) {
-  const int64_t units = nodes.size(0) * nodes.size(1), keys = nodes.size(2), width = nodes.size(3);
-  const at::Tensor out =
-      at::empty({units, width, kernels::padded_keys(keys)}, nodes.options().requires_grad(false));
-  const T* from = nodes.const_data_ptr<T>();
-  T* to = out.mutable_data_ptr<T>();
-  at::parallel_for(0, units, 1, [&](int64_t begin, int64_t end) {
-    kernels::cpu::transpose_nodes<T>(from, keys, width, to, begin, end);
-  });
-  return out;
-}
-
-RootedWalkTensors contiguous(const RootedWalkTensors& in) {
-  const auto plain = [](const at::Tensor& t) { return t.defined() ? t.detach().contiguous() : t; };
-  return {plain(in.query_nodes), plain(in.key_nodes), plain(in.weight_ih),
-          plain(in.weight_hh),   plain(in.bias),      plain(in.distance)};
 }
 
 struct WalkFunction : torch::autograd::Function<WalkFunction> {
@@ -84,18 +38,16 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
                                                 const at::Tensor& weight_ih, const at::Tensor& weight_hh,
                                                 const at::Tensor& bias, const at::Tensor& distance,
                                                 const c10::intrusive_ptr<Call>& call) {
-    const RootedWalkTensors in = contiguous({query_nodes, key_nodes, weight_ih, weight_hh, bias, distance});
+    const WalkTensors in = plain({query_nodes, key_nodes, weight_ih, weight_hh, bias, distance});
     const std::vector<int64_t> sizes = {query_nodes.size(0), query_nodes.size(1), query_nodes.size(2),
                                         call->rules.steps};
     const auto real = in.query_nodes.options();
     const at::Tensor log_prob = at::zeros(sizes, real), entropy = at::zeros(sizes, real);
     call->normaliser = at::zeros(sizes, real);
-    call->taken = at::zeros(sizes, real.dtype(at::kBool));
-    call->chosen = at::zeros(sizes, real.dtype(at::kBool));
-    call->destination = at::zeros(sizes, real.dtype(at::kLong));
+    call->make_actions(sizes, real);
     AT_DISPATCH_FLOATING_TYPES(in.query_nodes.scalar_type(), "rooted_walk", [&] {
       const auto params = params_of<scalar_t>(in, *call, log_prob, entropy);
-      const at::Tensor keys = transposed<scalar_t>(in.key_nodes);
+      const at::Tensor keys = transposed_nodes(in.key_nodes);
       const auto kernels = kernels::cpu::active_walk_kernels<scalar_t>();
       const int64_t units = params.batch * params.groups * kernels::cpu::walk_blocks(params.queries);
       at::parallel_for(0, units, 1, [&](int64_t begin, int64_t end) {
@@ -113,7 +65,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     functional::check_differentiated_once();
     const auto saved = context->get_saved_variables();
     const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
-    const RootedWalkTensors in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]};
+    const WalkTensors in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]};
     const int64_t batch = in.query_nodes.size(0), groups = in.query_nodes.size(1),
                   queries = in.query_nodes.size(2), keys = in.key_nodes.size(2),
                   width = in.query_nodes.size(3);
@@ -139,7 +91,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       params.grad_weight_hh = hh_grad.mutable_data_ptr<scalar_t>();
       params.grad_bias = bias_grad.mutable_data_ptr<scalar_t>();
       if (call->has_distance) params.grad_distance = distance_grad.mutable_data_ptr<scalar_t>();
-      const at::Tensor transposed_keys = transposed<scalar_t>(in.key_nodes);
+      const at::Tensor transposed_keys = transposed_nodes(in.key_nodes);
       const auto kernels = kernels::cpu::active_walk_kernels<scalar_t>();
       at::parallel_for(0, batch * groups * chunks, 1, [&](int64_t begin, int64_t end) {
         kernels.backward(params, transposed_keys.const_data_ptr<scalar_t>(), begin, end);
@@ -158,16 +110,14 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
 
 }  // namespace
 
-RootedWalkActions rooted_walk(const RootedWalkTensors& tensors, const RootedWalkRules& rules) {
+RootedWalkActions rooted_walk(const WalkTensors& tensors, const WalkRules& rules) {
   TORCH_CHECK_VALUE(tensors.query_nodes.is_cpu(), "rooted_walk: expected tensors on the CPU; got ",
                     tensors.query_nodes.device());
   auto call = c10::make_intrusive<Call>();
   call->rules = rules;
   call->has_distance = tensors.distance.defined();
-  // Without distances an empty tensor stands for them: autograd wants defined inputs.
-  const at::Tensor distance = call->has_distance ? tensors.distance : at::empty({0}, tensors.bias.options());
   const auto outputs = WalkFunction::apply(tensors.query_nodes, tensors.key_nodes, tensors.weight_ih,
-                                           tensors.weight_hh, tensors.bias, distance, call);
+                                           tensors.weight_hh, tensors.bias, distance_or_empty(tensors), call);
   return {call->destination, call->taken, call->chosen, outputs[0], outputs[1]};
 }
 

@@ -1,0 +1,660 @@
+// The rooted walk of SacEdges in blocks on CUDA: one kernel runs whole walks, with the equations of
+// cpu/block_walk_level.cpp.
+//
+// A block of four warps has 16 rows. A step: the LSTM of all rows and the scores of all blocks on tensor
+// cores (walk_mma.cuh); then eight lanes a row draw a block and, inside it, a key. States stay in shared
+// memory and registers.
+//
+// Of the keys a row reads 8 KB a step, which no cache near it would hold: a cluster of blocks keeps the keys
+// of the unit in its shared memories, block b with rank b % C. A row's wish goes to the rank that has the
+// keys; eight lanes there draw the key and send it back with its node. Where the keys do not fit, each row
+// reads them from the second-level cache.
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/walk_mma.cuh"
+
+namespace edgewise::kernels::cuda {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int kRows = kMmaRows, kWarps = 4, kThreads = 32 * kWarps, kQuads = kUnitQuads / kWarps;
+constexpr int kHeldBlocks = 8;  // scores of blocks that a lane holds in registers
+// One, two and three blocks a multiprocessor.
+constexpr int kMostShared = 227 * 1024, kHalfShared = (228 - 2) * 1024 / 2,
+              kThirdShared = (228 - 3) * 1024 / 3;
+
+__host__ __device__ constexpr int round_up(int x, int to) {
+  return (x + to - 1) / to * to;
+}
+
+// ---- eight lanes ----
+
+__device__ __forceinline__ int sub_lane() {
+  return static_cast<int>(threadIdx.x & 7);
+}
+__device__ __forceinline__ float eight_max(float x) {
+#pragma unroll
+  for (int step = 4; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
+  return x;
+}
+__device__ __forceinline__ float eight_sum(float x) {
+#pragma unroll
+  for (int step = 4; step; step /= 2) x += __shfl_xor_sync(kAll, x, step);
+  return x;
+}
+__device__ __forceinline__ float eight_running(float x) {
+#pragma unroll
+  for (int step = 1; step < 8; step *= 2) {
+    const float before = __shfl_up_sync(kAll, x, step, 8);
+    if (sub_lane() >= step) x += before;
+  }
+  return x;
+}
+__device__ __forceinline__ unsigned eight_ballot(bool x) {
+  return __ballot_sync(kAll, x) >> (threadIdx.x & 24) & 0xFF;
+}
+// The place of the largest value; ties go to the smaller place.
+__device__ __forceinline__ int eight_argmax(float value, int place) {
+#pragma unroll
+  for (int step = 4; step; step /= 2) {
+    const float other = __shfl_xor_sync(kAll, value, step);
+    const int other_place = __shfl_xor_sync(kAll, place, step);
+    if (other > value || (other == value && other_place < place)) value = other, place = other_place;
+  }
+  return place;
+}
+
+// One decision of eight lanes: lane s has places first .. first + kCount - 1, in order, forbidden ones at
+// kForbidden.
+struct Decision {
+  int place;
+  float top, total, weighted, score;
+  __device__ __forceinline__ float normaliser() const { return top + __logf(total); }
+  __device__ __forceinline__ float entropy() const { return normaliser() - __fdividef(weighted, total); }
+};
+// with_sums: whether score and weighted are wanted.
+template <int kCount>
+__device__ __forceinline__ Decision decide(const float (&score)[kCount], int first, WalkChoice choice,
+                                           float uniform, bool with_sums) {
+  Decision result{};
+  float most = score[0];
+  int best = 0;
+#pragma unroll
+  for (int n = 1; n < kCount; ++n)
+    if (score[n] > most) most = score[n], best = n;
+  result.top = eight_max(most);
+  float share[kCount], sum = 0;
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) sum += share[n] = __expf(score[n] - result.top);
+  const float running = eight_running(sum);
+  result.total = __shfl_sync(kAll, running, 7, 8);
+  result.place = -1;
+  if (choice == WalkChoice::kSample) {
+    const float target = uniform * result.total;
+    const unsigned passed = eight_ballot(running > target && sum > 0);
+    float next = __shfl_up_sync(kAll, running, 1, 8);
+    if (sub_lane() == 0) next = 0;
+    int drawn = 0;  // the first whose running sum passes the target, else the last with a share
+    bool over = false;
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      next += share[n];
+      if (!over && share[n] > 0) drawn = n, over = next > target;
+    }
+    drawn = __shfl_sync(kAll, first + drawn, passed ? __ffs(static_cast<int>(passed)) - 1 : 0, 8);
+    if (passed) result.place = drawn;
+  }
+  if (__any_sync(kAll, result.place < 0)) {
+    const int likeliest = eight_argmax(most, first + best);
+    if (result.place < 0) result.place = likeliest;
+  }
+  if (with_sums) {
+    float weighted = 0, own = 0;
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      weighted = fmaf(share[n], score[n], weighted);
+      if (first + n == result.place) own = score[n];
+    }
+    result.weighted = eight_sum(weighted);
+    result.score = eight_sum(own);
+  }
+  return result;
+}
+
+// The same for more places than registers hold: scores in shared memory, `count` of this lane.
+__device__ __forceinline__ Decision decide_many(const float* scores, int first, int count, WalkChoice choice,
+                                                float uniform) {
+  float most = kForbidden;
+  int best = first;
+  for (int n = 0; n < count; ++n)
+    if (scores[first + n] > most) most = scores[first + n], best = first + n;
+  Decision result{};
+  result.top = eight_max(most);
+  float sum = 0, weighted = 0;
+  for (int n = 0; n < count; ++n) {
+    const float s = scores[first + n], x = __expf(s - result.top);
+    sum += x;
+    weighted = fmaf(x, s, weighted);
+  }
+  const float running = eight_running(sum);
+  result.total = __shfl_sync(kAll, running, 7, 8);
+  result.weighted = eight_sum(weighted);
+  const float target = uniform * result.total;
+  const unsigned passed = choice == WalkChoice::kSample ? eight_ballot(running > target && sum > 0) : 0;
+  float next = __shfl_up_sync(kAll, running, 1, 8);
+  if (sub_lane() == 0) next = 0;
+  const int winner = passed ? __ffs(static_cast<int>(passed)) - 1 : 0;
+  int drawn = best;
+  for (int n = 0; n < count && sub_lane() == winner; ++n) {
+    const float x = __expf(scores[first + n] - result.top);
+    if (x <= 0) continue;
+    drawn = first + n;
+    next += x;
+    if (next > target) break;
+  }
+  __syncwarp();
+  drawn = __shfl_sync(kAll, drawn, winner, 8);
+  const int likeliest = eight_argmax(most, best);
+  result.place = passed ? drawn : likeliest;
+  result.score = scores[result.place];
+  return result;
+}
+
+// ---- shared memory, in floats ----
+
+struct Plan {
+  int stride;  // of a row of scores
+  int words;   // of a row's closed blocks
+  int hidden, inputs, scores, closed, list, want, served, reply, keys, bytes;
+
+  __host__ __device__ Plan(const RootedParams& p, int ranks) {
+    stride = round_up(p.blocks, 32) + 8;
+    words = round_up(p.blocks, 32) / 32;
+    int at = kLstmWeights;
+    const auto take = [&](int floats) {
+      const int from = at;
+      at += round_up(floats, 4);
+      return from;
+    };
+    // Behind the numbers of a state, 16 bytes: which keys of the wished block are open, kKeys bits a lane.
+    hidden = take(kRows * kRowStride);
+    inputs = take(kRows * kRowStride);
+    scores = take(kRows * stride);
+    closed = take(kRows * words);
+    list = take(kRows * p.steps);
+    want = ranks > 1 ? take(kRows * ranks / 2) : at;    // int16
+    served = ranks > 1 ? take(kRows * ranks / 4) : at;  // uint8
+    reply = ranks > 1 ? take(kRows * 4) : at;
+    keys = ranks > 1 ? take((p.blocks + ranks - 1) / ranks * p.block * P) : at;
+    bytes = at * 4;
+  }
+};
+
+struct KeyChoice {
+  int key;
+  float log_p, normaliser, entropy;
+};
+
+// Lane s has keys kKeys s .. of the block. Keys in shared memory have their 16-byte pieces exchanged by lane,
+// so that eight lanes meet no bank twice.
+template <int kKeys>
+__device__ __forceinline__ int piece_of(int row, int n) {
+  return n ^ row / kKeys % 8;
+}
+
+// open: of this lane's keys. state: 32 numbers in shared memory of this block.
+template <int kKeys, bool kExchanged>
+__device__ __forceinline__ KeyChoice choose_key(const RootedParams& p, int group, int query, int block,
+                                                const float* keys, const float* state, uint32_t open,
+                                                float uniform) {
+  const int begin = block * p.block, size = min(p.block, p.keys - begin), first = sub_lane() * kKeys;
+  // Lanes beyond the block's end read its first keys, rows beyond it the last: loads without branches.
+  const int from = first < size ? first : 0, last = size - 1 - from,
+            exchange = kExchanged ? from / kKeys % 8 : 0;
+  float score[kKeys];
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) score[k] = 0;
+  const float* const own = keys + from * P;
+  const auto add_all = [&](const auto& row) {
+#pragma unroll
+    for (int n = 0; n < P / 4; ++n) {
+      const float4 h = *reinterpret_cast<const float4*>(state + 4 * n);
+      const float* const piece = own + 4 * (n ^ exchange);
+#pragma unroll
+      for (int k = 0; k < kKeys; ++k) {
+        const float4 w = *reinterpret_cast<const float4*>(piece + row(k) * P);
+        score[k] = fmaf(h.x, w.x, fmaf(h.y, w.y, fmaf(h.z, w.z, fmaf(h.w, w.w, score[k]))));
+      }
+    }
+  };
+  if (__all_sync(kAll, last >= kKeys - 1))
+    add_all([](int k) { return k; });
+  else
+    add_all([&](int k) { return min(k, last); });
+  const float* const distance = p.distance
+                                    ? p.distance + static_cast<int64_t>(group) * (p.queries + p.keys - 1) +
+                                          p.queries - 1 - query + begin + from
+                                    : nullptr;
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    if (distance) score[k] += __ldg(distance + min(k, last));
+    score[k] = open >> k & 1 ? score[k] : kForbidden;
+  }
+  const Decision decision = decide(score, first, p.choice, uniform, p.log_prob != nullptr);
+  const int place = min(decision.place, size - 1);  // numbers that are none must not lead outside
+  KeyChoice choice{begin + place, 0, 0, 0};
+  if (p.log_prob) {
+    choice.normaliser = decision.normaliser();
+    choice.entropy = decision.entropy();
+    choice.log_p = decision.score - choice.normaliser;
+  }
+  return choice;
+}
+
+// The row of eight lanes: what it may choose and what it has chosen.
+struct Row {
+  int query, limit, made;  // made: edges so far
+  bool exists, choosing;
+};
+
+// Everything that is written when a walk is over. list: keys in the order of the walk.
+__device__ __forceinline__ void write_row(const RootedParams& p, int unit, const Row& row, const int* list) {
+  if (!row.exists) return;
+  const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
+  for (int e = sub_lane(); e < p.steps; e += 8) {
+    const bool made = e < row.made;
+    const int key = made ? list[e] : 0;
+    int rank = e;
+    if (made) {
+      rank = 0;
+      for (int other = 0; other < row.made; ++other)
+        rank += list[other] < key || (list[other] == key && other < e);
+    }
+    p.sorted[at + rank] = made ? key : p.keys;
+    if (!p.destination) continue;
+    p.order[at + rank] = e;
+    p.destination[at + e] = key;
+    p.taken[at + e] = made;
+    p.chosen[at + e] = made && row.choosing;
+    if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
+  }
+  if (p.states)
+    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e)
+      reinterpret_cast<float4*>(p.states + (at + e) * P)[sub_lane()] = make_float4(0, 0, 0, 0);
+}
+
+template <bool kCluster, int kKeys>
+__global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant__ RootedParams p) {
+  extern __shared__ __align__(16) float shared[];
+  const int lane = lane_id(), sub = sub_lane(), warp = static_cast<int>(threadIdx.x / 32),
+            local = static_cast<int>(threadIdx.x / 8);
+  int rank = 0, ranks = 1;
+  if constexpr (kCluster) {
+    rank = static_cast<int>(cg::this_cluster().block_rank());
+    ranks = static_cast<int>(cg::this_cluster().num_blocks());
+  }
+  const Plan plan(p, ranks);
+  const int unit = static_cast<int>(blockIdx.y), item = unit / p.groups, group = unit % p.groups;
+  const int first_row = static_cast<int>(blockIdx.x) * kRows;
+  const float* const unit_keys = p.key_nodes + static_cast<int64_t>(unit) * p.keys * P;
+  float* const hidden = shared + plan.hidden;
+  float* const inputs = shared + plan.inputs;
+  float* const own_hidden = hidden + local * kRowStride;
+  float* const own_inputs = inputs + local * kRowStride;
+  int* const list = reinterpret_cast<int*>(shared + plan.list) + local * p.steps;
+  uint32_t* const closed = reinterpret_cast<uint32_t*>(shared + plan.closed) + local * plan.words;
+  float* const scores = shared + plan.scores + local * plan.stride;
+
+  if constexpr (kCluster) {  // the keys of this block's share; waited for before the first key is drawn
+    for (int b = rank; b < p.blocks; b += ranks) {
+      const int rows = min(p.block, p.keys - b * p.block);
+      const float* const from = unit_keys + static_cast<int64_t>(b) * p.block * P;
+      float* const to = shared + plan.keys + b / ranks * p.block * P;
+      for (int n = static_cast<int>(threadIdx.x); n < rows * P / 4; n += kThreads) {
+        const int row = n / 8, piece = piece_of<kKeys>(row, n % 8);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                         static_cast<uint32_t>(__cvta_generic_to_shared(to + row * P + 4 * piece))),
+                     "l"(from + 4 * n)
+                     : "memory");
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  pack_lstm_weights(p.lstm.weight_ih + group * P * 4 * P, p.lstm.weight_hh + group * P * 4 * P, shared);
+
+  Row row{first_row + local, 0, 0, first_row + local < p.queries, false};
+  const Candidates candidates(p.span, item, min(row.query, p.queries - 1), p.keys);
+  int count = 0;
+  if (row.exists) {
+    row.limit = p.limits ? static_cast<int>(min(p.limits[static_cast<int64_t>(item) * p.queries + row.query],
+                                                static_cast<int64_t>(p.steps)))
+                         : p.limit;
+    count = row.limit > 0 ? candidates.count() : 0;
+    row.choosing = count > (p.duplicates ? 1 : row.limit);
+  }
+  // A row that takes all its candidates.
+  const bool takes_all = count > 0 && !row.choosing;
+  for (int begin = candidates.lo; __any_sync(kAll, takes_all && begin < candidates.hi); begin += 8) {
+    const bool is_candidate = takes_all && begin + sub < candidates.hi && candidates.contains(begin + sub);
+    const unsigned found = eight_ballot(is_candidate);
+    if (is_candidate) list[row.made + __popc(found & ((1u << sub) - 1))] = begin + sub;
+    row.made += __popc(found);
+  }
+  reinterpret_cast<float4*>(own_inputs)[sub] =
+      row.exists ? reinterpret_cast<const float4*>(
+                       p.query_nodes + (static_cast<int64_t>(unit) * p.queries + row.query) * P)[sub]
+                 : make_float4(0, 0, 0, 0);
+  for (int w = 0; w < plan.words; ++w) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int b = 32 * w + 8 * k + sub;
+      bits |=
+          eight_ballot(b >= p.blocks || candidates.count(b * p.block, min((b + 1) * p.block, p.keys)) == 0)
+          << 8 * k;
+    }
+    if (sub == 0) closed[w] = bits;
+  }
+  int partial[kMostPartialBlocks];
+  float4 partial_mean[kMostPartialBlocks];  // numbers 4 s ..
+#pragma unroll
+  for (int k = 0; k < kMostPartialBlocks; ++k) {
+    partial[k] = row.choosing ? candidates.partial(k, p.block, p.keys) : -1;
+    partial_mean[k] = make_float4(0, 0, 0, 0);
+    if (partial[k] < 0) continue;
+    const int begin = max(partial[k] * p.block, candidates.lo),
+              end = min((partial[k] + 1) * p.block, candidates.hi);
+    const float share = 1.f / static_cast<float>(max(candidates.count(begin, end), 1));
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int j = begin; j < end; ++j)
+      if (j != candidates.own && candidates.open(j)) {
+        const float4 x = reinterpret_cast<const float4*>(unit_keys + static_cast<int64_t>(j) * P)[sub];
+        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+      }
+    partial_mean[k] = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+  }
+  const uint64_t key = stream_key_of(p.stream, item, group);
+  const float* const bias = p.block_distance
+                                ? p.block_distance + static_cast<int64_t>(group) * p.block_distances +
+                                      p.block_farthest - (row.query + p.span.offset) / p.block
+                                : nullptr;
+  const float* const means = p.means + static_cast<int64_t>(unit) * p.blocks * P;
+  const int each = (p.blocks + 7) / 8, first = min(sub * each, p.blocks), mine = min(each, p.blocks - first);
+
+  if constexpr (kCluster)
+    cg::this_cluster().sync();  // every block of the cluster runs before another writes to it
+  LstmQuad lstm[kQuads];
+#pragma unroll
+  for (int n = 0; n < kQuads; ++n) lstm[n].start(warp * kQuads + n, p.lstm.bias + group * 4 * P);
+  for (int step = 0; step < p.steps; ++step) {
+    __syncthreads();  // inputs are there, and states have been read
+    {
+      LeftStep left[4];
+      load_left(inputs, left);
+#pragma unroll
+      for (int n = 0; n < kQuads; ++n) lstm[n].add(left, LstmSide::kInput, shared);
+#pragma unroll
+      for (int n = 0; n < kQuads; ++n) lstm[n].finish(hidden);
+    }
+    __syncthreads();
+    LeftStep left[4];
+    load_left(hidden, left);
+    for (int tile = warp; tile < (p.blocks + 7) / 8; tile += kWarps) {
+      const RightNodes right(means + min(8 * tile + lane / 4, p.blocks - 1) * P);
+      float even[4] = {}, odd[4] = {};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) add_step(k % 2 ? odd : even, left[k], right.first(k), right.second(k));
+      float* const to = shared + plan.scores + lane / 4 * plan.stride + 8 * tile + 2 * (lane % 4);
+      *reinterpret_cast<float2*>(to) = make_float2(even[0] + odd[0], even[1] + odd[1]);
+      *reinterpret_cast<float2*>(to + 8 * plan.stride) = make_float2(even[2] + odd[2], even[3] + odd[3]);
+    }
+    __syncthreads();
+
+    const bool live = row.choosing && step < row.limit;
+    const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps + step;
+    const float4 h = reinterpret_cast<const float4*>(own_hidden)[sub];
+    if (live && p.states) reinterpret_cast<float4*>(p.states + at * P)[sub] = h;
+    // Lanes of rows that do not choose go along; what they find is not looked at.
+    float uniform_of_key = 0, uniform_of_block = 0;
+    if (p.choice == WalkChoice::kSample) {
+      const PairWords words =
+          philox<10>(static_cast<uint32_t>(row.query), static_cast<uint32_t>(step), 0, kWalkLane, key);
+      uniform_of_key = static_cast<float>(uniform_of(words.word[0], words.word[1]));
+      uniform_of_block = static_cast<float>(uniform_of(words.word[2], words.word[3]));
+    }
+    float of_partial[kMostPartialBlocks] = {};
+#pragma unroll
+    for (int k = 0; k < kMostPartialBlocks; ++k) {
+      if (!__any_sync(kAll, partial[k] >= 0)) continue;
+      const float4& mean = partial_mean[k];
+      of_partial[k] = eight_sum(fmaf(h.x, mean.x, fmaf(h.y, mean.y, fmaf(h.z, mean.z, h.w * mean.w))));
+    }
+    const auto score_of = [&](int b) {
+      float s = scores[b];
+#pragma unroll
+      for (int k = 0; k < kMostPartialBlocks; ++k) s = partial[k] == b ? of_partial[k] : s;
+      if (bias) s += __ldg(bias + b);
+      return closed[b / 32] >> b % 32 & 1 ? kForbidden : s;
+    };
+    Decision of_block;
+    if (p.blocks <= 8 * kHeldBlocks) {
+      float held[kHeldBlocks];
+#pragma unroll
+      for (int n = 0; n < kHeldBlocks; ++n) {
+        const int b = sub * kHeldBlocks + n;
+        const float s = score_of(min(b, p.blocks - 1));
+        held[n] = b < p.blocks ? s : kForbidden;
+      }
+      of_block = decide(held, sub * kHeldBlocks, p.choice, uniform_of_block, p.log_prob != nullptr);
+      of_block.place = min(of_block.place, p.blocks - 1);
+    } else {
+      for (int n = 0; n < mine; ++n) scores[first + n] = score_of(first + n);
+      __syncwarp();
+      of_block = decide_many(scores, first, mine, p.choice, uniform_of_block);
+    }
+    const int block = of_block.place, begin = block * p.block;
+
+    // Which of this lane's keys are open.
+    uint32_t open = 0;
+    if (live) {
+      const int from = begin + sub * kKeys, end = min(begin + p.block, p.keys);
+#pragma unroll
+      for (int k = 0; k < kKeys; ++k)
+        open |= static_cast<uint32_t>(from + k < end && from + k >= candidates.lo &&
+                                      from + k < candidates.hi && from + k != candidates.own)
+                << k;
+      if (candidates.open_before)
+        for (int k = 0; k < kKeys; ++k)
+          if (open >> k & 1 && !candidates.open(from + k)) open &= ~(1u << k);
+      if (!p.duplicates)
+        for (int k = 0; k < step; ++k) {
+          const int place = list[k] - from;
+          if (place >= 0 && place < kKeys) open &= ~(1u << place);
+        }
+    }
+
+    KeyChoice choice{};
+    if constexpr (kCluster) {
+      cg::cluster_group cluster = cg::this_cluster();
+      int16_t* const want = reinterpret_cast<int16_t*>(shared + plan.want);
+      reinterpret_cast<uint16_t*>(own_hidden + P)[sub] = static_cast<uint16_t>(open);
+      for (int to = sub; to < ranks; to += 8)
+        cluster.map_shared_rank(want, to)[rank * kRows + local] =
+            static_cast<int16_t>(live && block % ranks == to ? block : -1);
+      if (step == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+      cluster.barrier_arrive();
+#pragma unroll
+      for (int n = 0; n < kQuads; ++n)
+        lstm[n].add(left, LstmSide::kState, shared);  // of the next step, while others arrive
+      cluster.barrier_wait();
+      uint8_t* const served = reinterpret_cast<uint8_t*>(shared + plan.served);
+      int wishes = 0;
+      for (int from = 0; from < kRows * ranks; from += 32) {  // every warp writes the same list
+        const bool wished = want[from + lane] >= 0;
+        const unsigned some = __ballot_sync(kAll, wished);
+        if (wished) served[wishes + __popc(some & ((1u << lane) - 1))] = static_cast<uint8_t>(from + lane);
+        wishes += __popc(some);
+      }
+      __syncwarp();
+      for (int n = local; n - local + warp * 4 < wishes; n += kRows) {
+        const bool serves = n < wishes;
+        const int entry = served[serves ? n : 0], wished = want[entry], there = entry / kRows,
+                  other = entry % kRows;
+        const int query = first_row + (there - rank) * kRows + other;
+        float* const staged = scores;  // of this row; they have been looked at
+        const float* const from = cluster.map_shared_rank(hidden, there) + other * kRowStride;
+        const float4 theirs = reinterpret_cast<const float4*>(from)[sub];
+        const uint32_t open_there = reinterpret_cast<const uint16_t*>(from + P)[sub];
+        reinterpret_cast<float4*>(staged)[sub] = theirs;
+        float uniform = 0;
+        if (p.choice == WalkChoice::kSample) {
+          const PairWords words =
+              philox<10>(static_cast<uint32_t>(query), static_cast<uint32_t>(step), 0, kWalkLane, key);
+          uniform = static_cast<float>(uniform_of(words.word[0], words.word[1]));
+        }
+        __syncwarp();
+        const float* const keys = shared + plan.keys + wished / ranks * p.block * P;
+        const KeyChoice found =
+            choose_key<kKeys, true>(p, group, query, wished, keys, staged, open_there, uniform);
+        if (serves) {
+          const int row_found = found.key - wished * p.block;
+          reinterpret_cast<float4*>(cluster.map_shared_rank(inputs, there) + other * kRowStride)[sub] =
+              reinterpret_cast<const float4*>(keys + row_found * P)[piece_of<kKeys>(row_found, sub)];
+          if (sub == 0)
+            reinterpret_cast<float4*>(cluster.map_shared_rank(shared + plan.reply, there))[other] =
+                make_float4(__int_as_float(found.key), found.log_p, found.normaliser, found.entropy);
+        }
+        __syncwarp();
+      }
+      cluster.sync();
+      const float4 reply = reinterpret_cast<const float4*>(shared + plan.reply)[local];
+      choice = {__float_as_int(reply.x), reply.y, reply.z, reply.w};
+    } else {
+#pragma unroll
+      for (int n = 0; n < kQuads; ++n) lstm[n].add(left, LstmSide::kState, shared);
+      choice =
+          choose_key<kKeys, false>(p, group, row.query, block, unit_keys + static_cast<int64_t>(begin) * P,
+                                   own_hidden, open, uniform_of_key);
+      if (live)
+        reinterpret_cast<float4*>(own_inputs)[sub] =
+            reinterpret_cast<const float4*>(unit_keys + static_cast<int64_t>(choice.key) * P)[sub];
+    }
+    if (live && sub == 0) list[step] = choice.key;
+    __syncwarp();
+    if (live) row.made = step + 1;
+    if (!p.duplicates) {    // a block whose last candidate is taken closes
+      uint32_t others = 0;  // what was open before this choice
+#pragma unroll
+      for (int k = 0; k < kKeys; ++k)
+        if (begin + sub * kKeys + k != choice.key) others |= open & 1u << k;
+      const unsigned left_over = eight_ballot(others != 0);
+      if (live && left_over == 0 && sub == 0) closed[block / 32] |= 1u << block % 32;
+      __syncwarp();
+    }
+    if (live && p.log_prob && sub == 0) {
+      const float normaliser = of_block.normaliser(), entropy = of_block.entropy();
+      p.log_prob[at] = of_block.score - normaliser + choice.log_p;
+      p.entropy[at] = entropy + choice.entropy;
+      reinterpret_cast<float4*>(p.levels)[at] =
+          make_float4(normaliser, entropy, choice.normaliser, choice.entropy);
+    }
+  }
+  write_row(p, unit, row, list);
+}
+
+// How many blocks share the keys: the fewest that leave room for three blocks a multiprocessor, or for two,
+// else 16, else 1 (keys stay in global memory).
+int ranks_for(const RootedParams& p) {
+  if (p.queries <= kRows) return 1;
+  for (const int room : {kThirdShared, kHalfShared})
+    for (const int ranks : {2, 4, 8, 16})
+      if (Plan(p, ranks).bytes <= room) return ranks;
+  return Plan(p, 16).bytes <= kMostShared ? 16 : 1;
+}
+
+template <bool kCluster, int kKeys>
+cudaError_t launch(const RootedParams& p, int ranks, cudaStream_t stream) {
+  const auto kernel = block_walk<kCluster, kKeys>;
+  cudaLaunchConfig_t config = {};
+  const int tiles = (p.queries + kRows - 1) / kRows;
+  config.gridDim =
+      dim3(static_cast<unsigned>(round_up(tiles, ranks)), static_cast<unsigned>(p.batch * p.groups));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(Plan(p, ranks).bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attribute[1];
+  attribute[0].id = cudaLaunchAttributeClusterDimension;
+  attribute[0].val.clusterDim = {static_cast<unsigned>(ranks), 1, 1};
+  config.attrs = attribute;
+  config.numAttrs = kCluster ? 1 : 0;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(config.dynamicSmemBytes)))
+    return error;
+  if (kCluster)
+    if (const cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1))
+      return error;
+  return cudaLaunchKernelEx(&config, kernel, p);
+}
+
+template <int kKeys>
+cudaError_t launch_keys(const RootedParams& p, cudaStream_t stream) {
+  const int ranks = ranks_for(p);
+  return ranks > 1 ? launch<true, kKeys>(p, ranks, stream) : launch<false, kKeys>(p, 1, stream);
+}
+
+// ---- means ----
+
+constexpr int kMeanWarps = 8;
+
+__global__ void __launch_bounds__(32 * kMeanWarps) block_means(const __grid_constant__ BlockMeanParams p) {
+  __shared__ float sums[kMeanWarps][P];
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x / 32), block = static_cast<int>(blockIdx.x),
+            unit = static_cast<int>(blockIdx.y);
+  const int begin = block * p.block, end = min(begin + p.block, p.keys);
+  const int32_t* const before =
+      p.open_before ? p.open_before + static_cast<int64_t>(unit / p.groups) * (p.keys + 1) : nullptr;
+  float sum = 0;
+#pragma unroll 8
+  for (int j = begin + warp; j < end; j += kMeanWarps)
+    if (!before || before[j + 1] != before[j])
+      sum += p.key_nodes[(static_cast<int64_t>(unit) * p.keys + j) * P + lane];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0) return;
+  for (int w = 1; w < kMeanWarps; ++w) sum += sums[w][lane];
+  const int count = before ? before[end] - before[begin] : end - begin;
+  p.means[(static_cast<int64_t>(unit) * p.blocks + block) * P + lane] =
+      sum / static_cast<float>(max(count, 1));
+}
+
+}  // namespace
+
+const char* block_walk_refusal(int64_t keys, int64_t block, int64_t steps) {
+  if (steps > kMostWalkSteps) return "more than 256 edges a query";
+  if (block > kMostWalkBlock) return "blocks of more than 128 keys";
+  RootedParams p;
+  p.keys = static_cast<int>(keys);
+  p.steps = static_cast<int>(steps);
+  p.block = static_cast<int>(block);
+  p.blocks = (p.keys + p.block - 1) / p.block;
+  p.span.causal = true;  // as much shared memory as it can be
+  return Plan(p, 1).bytes > kMostShared ? "the scores of a step do not fit into shared memory" : nullptr;
+}
+
+int launch_block_walk(const RootedParams& p, Stream given) {
+  const auto stream = static_cast<cudaStream_t>(given);
+  if (p.batch * p.groups == 0 || p.queries == 0) return cudaSuccess;
+  return p.block <= 64 ? launch_keys<8>(p, stream) : launch_keys<16>(p, stream);
+}
+
+int launch_block_means(const BlockMeanParams& p, Stream given) {
+  if (p.batch * p.groups == 0 || p.blocks == 0) return cudaSuccess;
+  block_means<<<dim3(static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.batch * p.groups)),
+                32 * kMeanWarps, 0, static_cast<cudaStream_t>(given)>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace edgewise::kernels::cuda

@@ -1,0 +1,319 @@
+// The walks of SacEdges on a GPU: the edges, log-probabilities and gradients of the CPU kernels, for every
+// kind of walk and candidates.
+#include <edgewise/edges/patterns.h>
+#include <edgewise/edges/sac_edges.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "edges/sac_fused.h"
+#include "edges/sac_kit.h"
+#include "kit/devices.h"
+
+namespace edgewise {
+namespace {
+
+using kit::WalkKind;
+
+struct Setting {
+  const char* name;
+  bool causal, masked;
+  int64_t alpha, budget, window;  // window 0 = none
+  SelfEdges self;
+  bool duplicates;
+  DistanceEncoding distance;
+};
+void PrintTo(const Setting& s, std::ostream* stream) {
+  *stream << s.name;
+}
+constexpr WalkKind kBlocksOf4{"blocks_of_4", SacWalk::kRooted, 4},
+    kBlocksOf64{"blocks_of_64", SacWalk::kRooted, 64}, kBlocksOf100{"blocks_of_100", SacWalk::kRooted, 100};
+
+SacEdgesOptions options_of(const Setting& s, const WalkKind& kind) {
+  SacEdgesOptions options = kit::sac_options(2, kind, s.alpha);
+  options.budget = s.budget;
+  options.self_edges = s.self;
+  options.duplicates = s.duplicates;
+  options.distance = s.distance;
+  options.sharing = SacSharing::kPerHead;
+  options.detach_inputs = false;
+  if (s.window > 0) options.candidates = std::make_shared<WindowEdges>(s.window);
+  return options;
+}
+
+EdgeRequest to_device(EdgeRequest request, at::Device device) {
+  for (at::Tensor* tensor : {&request.query, &request.key, &request.tokens, &request.key_tokens})
+    if (tensor->defined()) *tensor = tensor->detach().to(device);
+  if (request.key_mask) request.key_mask = request.key_mask->to(device);
+  return request;
+}
+
+EdgeRequest request_of(const Setting& s, int64_t tokens) {
+  EdgeRequest request = kit::sac_request(3, 2, tokens, at::kFloat);
+  request.is_causal = s.causal;
+  request.random = {.seed = 11, .step = 3, .layer = 2, .first_item = 5};
+  if (s.masked)
+    request.key_mask =
+        at::arange(tokens).unsqueeze(0) < torch::tensor({tokens, tokens * 2 / 3, int64_t{0}}).unsqueeze(1);
+  return request;
+}
+
+struct Found {
+  EdgeChoice choice;
+  std::vector<std::pair<std::string, at::Tensor>> gradients;
+};
+// A predictor on the device, its choice, and the gradients of a sum over everything it says.
+Found run(SacEdgesOptions options, const EdgeRequest& given, at::Device device, double sharpness = 0.5) {
+  SacEdges source = kit::sac_predictor(std::move(options), 7, sharpness);
+  source->to(at::kFloat);
+  source->to(device);
+  EdgeRequest request = to_device(given, device);
+  request.tokens.requires_grad_();
+  EXPECT_TRUE(sac::fused_walk_applies(*source, request, source->options.train_decoding));
+  Found found{source->choose(request), {}};
+  const at::Tensor weight = kit::randn({given.query.size(0)}, 5).to(device);
+  const at::Tensor objective = (found.choice.policy->log_prob * weight).sum() +
+                               (found.choice.policy->entropy * weight).sum() * 10 +
+                               found.choice.policy->effect->values.square().sum();
+  std::vector<at::Tensor> inputs = {request.tokens};
+  std::vector<std::string> names = {"tokens"};
+  for (const auto& parameter : source->named_parameters()) {
+    inputs.push_back(parameter.value());
+    names.push_back(parameter.key());
+  }
+  if (!objective.requires_grad()) return found;
+  const auto gradients = torch::autograd::grad({objective}, inputs, {}, false, false, true);
+  for (size_t n = 0; n < gradients.size(); ++n) found.gradients.emplace_back(names[n], gradients[n]);
+  return found;
+}
+
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kCPU, at::kDouble) - expected.to(at::kDouble)).norm() /
+          expected.to(at::kDouble).norm().clamp_min(1e-2))  // some are 0: of a choice among one block
+      .item<double>();
+}
+
+class CudaWalks : public testing::TestWithParam<std::tuple<Setting, WalkKind, int64_t>> {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CudaWalks,
+    testing::Combine(
+        testing::Values(
+            Setting{"plain", false, false, 3, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias},
+            Setting{"causal", true, true, 3, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kNone},
+            Setting{"window", false, true, 2, 0, 4, SelfEdges::kNever, false, DistanceEncoding::kBias},
+            Setting{"causal_window", true, false, 2, 0, 9, SelfEdges::kAlways, false,
+                    DistanceEncoding::kBias},
+            Setting{"duplicates", false, true, 4, 0, 0, SelfEdges::kAllowed, true, DistanceEncoding::kBias},
+            Setting{"budget", false, true, 1, 50, 0, SelfEdges::kNever, false, DistanceEncoding::kBias},
+            Setting{"one", false, false, 1, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias},
+            Setting{"all", true, true, 30, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias}),
+        testing::Values(kit::kRooted, kit::kPairs, kBlocksOf4, kBlocksOf64), testing::Values(21, 150)),
+    [](const auto& given) {
+      return std::string(std::get<1>(given.param).name) + "_" + std::get<0>(given.param).name + "_" +
+             std::to_string(std::get<2>(given.param));
+    });
+
+TEST_P(CudaWalks, EqualTheCpuKernels) {
+  const auto& [setting, kind, tokens] = GetParam();
+  const EdgeRequest request = request_of(setting, tokens);
+  for (const WalkDecoding decoding : {WalkDecoding::kSample, WalkDecoding::kGreedy}) {
+    SacEdgesOptions options = options_of(setting, kind);
+    options.train_decoding = decoding;
+    const Found expected = run(options, request, at::kCPU), found = run(options, request, at::kCUDA);
+    const EdgeSet edges = found.choice.edges.to(at::kCPU);
+    ASSERT_TRUE(kit::same_edges(edges, expected.choice.edges))
+        << to_string(decoding) << ": " << edges.edge_count() << " edges, expected "
+        << expected.choice.edges.edge_count() << ", of them the same "
+        << edges.contained_in(expected.choice.edges).sum().item<int64_t>();
+    const EdgePolicy &a = *expected.choice.policy, &b = *found.choice.policy;
+    EXPECT_TRUE(at::allclose(b.log_prob.cpu(), a.log_prob, 1e-4, 1e-3)) << b.log_prob << a.log_prob;
+    EXPECT_TRUE(at::allclose(b.entropy.cpu(), a.entropy, 1e-4, 1e-4)) << b.entropy << a.entropy;
+    EXPECT_LE((b.effect->values.cpu() - a.effect->values).abs().max().item<double>(), 2e-4);
+    EXPECT_TRUE(at::equal(b.effect->order.cpu(), a.effect->order));
+    if (a.log_prob.abs().max().item<double>() == 0) continue;  // nothing was chosen
+    ASSERT_EQ(found.gradients.size(), expected.gradients.size());
+    for (size_t n = 0; n < found.gradients.size(); ++n) {
+      const at::Tensor &f = found.gradients[n].second, &e = expected.gradients[n].second;
+      ASSERT_EQ(f.defined(), e.defined()) << found.gradients[n].first;
+      if (e.defined()) {
+        EXPECT_LE(error_of(f, e), 2e-3) << found.gradients[n].first << " " << to_string(decoding);
+      }
+    }
+  }
+}
+
+class CudaSac : public kit::CudaTest {};
+
+SacEdgesOptions wide_options(const WalkKind& kind, int64_t alpha) {
+  SacEdgesOptions options(1, 64);
+  options.walk = kind.walk;
+  options.alpha = alpha;
+  options.test_decoding = WalkDecoding::kGreedy;
+  if (kind.block > 0) {
+    options.destinations = SacDestinations::kBlocks;
+    options.block_size = kind.block;
+  }
+  return options;
+}
+EdgeRequest wide_request(int64_t batch, int64_t tokens, bool causal) {
+  EdgeRequest request;
+  request.query = request.key = kit::randn({batch, 1, tokens, 64}, 1);
+  request.tokens = kit::randn({batch, tokens, 64}, 3);
+  request.is_causal = causal;
+  return request;
+}
+SacEdges fresh(const SacEdgesOptions& options) {
+  torch::manual_seed(3);
+  SacEdges source(options);
+  const torch::NoGradGuard guard;
+  source->distance_table.normal_(0, 0.3);
+  if (source->block_distance_table.defined()) source->block_distance_table.normal_(0, 0.3);
+  return source;
+}
+
+// Rounding decides a prediction in 10^5 or so; from there on a walk is another.
+TEST_F(CudaSac, ChoosesTheEdgesOfTheCpuInNearlyAllWalks) {
+  struct Case {
+    WalkKind kind;
+    int64_t tokens;
+    bool causal;
+  };
+  for (const Case& c :
+       {Case{kBlocksOf64, 4096, false}, Case{kBlocksOf64, 4096, true}, Case{kBlocksOf100, 2000, true},
+        Case{kBlocksOf64, 9000, false}, Case{kit::kRooted, 1000, false}, Case{kit::kRooted, 1000, true}}) {
+    for (const bool training : {true, false}) {
+      SacEdges source = fresh(wide_options(c.kind, 8));
+      source->train(training);
+      const torch::NoGradGuard guard;
+      const EdgeRequest request = wide_request(1, c.tokens, c.causal);
+      const EdgeSet expected = source->choose(request).edges;
+      source->to(at::kCUDA);
+      const EdgeSet found = source->choose(to_device(request, at::kCUDA)).edges.to(at::kCPU);
+      ASSERT_EQ(found.edge_count(), expected.edge_count()) << c.kind.name << c.tokens;
+      const int64_t same = found.contained_in(expected).sum().item<int64_t>();
+      EXPECT_GE(static_cast<double>(same), 0.999 * static_cast<double>(expected.edge_count()))
+          << c.kind.name << " " << c.tokens << (c.causal ? " causal" : "")
+          << (training ? " sampled" : " greedy");
+    }
+  }
+}
+
+// Log-probabilities of its own actions against the plain walk in double precision, where every prediction is
+// one operation over all keys.
+TEST_F(CudaSac, GivesTheLogProbabilitiesOfThePlainWalk) {
+  for (const WalkKind& kind : {kit::kRooted, kit::kPairs, kBlocksOf64}) {
+    for (const bool causal : {false, true}) {
+      SacEdges source = fresh(wide_options(kind, 5));
+      const EdgeRequest request = wide_request(2, kind.rooted() ? 300 : 60, causal);
+      SacEdges twin = fresh(wide_options(kind, 5));
+      source->to(at::kCUDA);
+      const EdgeRequest there = to_device(request, at::kCUDA);
+      sac::WalkResult actions =
+          sac::fused_walk(*source, source->walk_inputs(there, false), there, WalkDecoding::kSample);
+      const at::Tensor log_prob = actions.log_prob.detach().cpu(), entropy = actions.entropy.detach().cpu(),
+                       chosen = actions.chosen.cpu();
+      actions.source = actions.source.cpu();
+      actions.destination = actions.destination.cpu();
+      twin->to(at::kDouble);
+      const torch::NoGradGuard guard;
+      EdgeRequest exact = request;
+      exact.query = exact.key = request.query.to(at::kDouble);
+      exact.tokens = request.tokens.to(at::kDouble);
+      const sac::WalkResult expected = kit::given_walk(twin, twin->walk_inputs(exact), actions);
+      const auto off = [&](const at::Tensor& f, const at::Tensor& e) {
+        return (f.to(at::kDouble) - e).masked_fill(chosen.logical_not(), 0).abs().max().item<double>();
+      };
+      EXPECT_GT(chosen.sum().item<int64_t>(), 0);
+      EXPECT_LE(off(log_prob, expected.log_prob), 1e-4) << kind.name << causal;
+      EXPECT_LE(off(entropy, expected.entropy), 1e-4) << kind.name << causal;
+    }
+  }
+}
+
+TEST_F(CudaSac, NeverPicksTheFutureNorFeelsIt) {
+  for (const WalkKind& kind : {kit::kRooted, kBlocksOf64}) {
+    const auto rows = [&](double future) {
+      SacEdges source = fresh(wide_options(kind, 6));
+      source->to(at::kCUDA);
+      EdgeRequest request = wide_request(2, 200, true);
+      request.tokens.narrow(1, 150, 50).add_(future);
+      const at::Tensor mask = source->choose(to_device(request, at::kCUDA)).edges.to_mask().cpu();
+      EXPECT_FALSE((mask & at::ones({200, 200}, at::kBool).triu(1)).any().item<bool>());
+      return mask.narrow(2, 0, 150).contiguous();
+    };
+    EXPECT_TRUE(at::equal(rows(0), rows(3))) << kind.name;
+  }
+}
+
+TEST_F(CudaSac, DoesNotDependOnBatchMatesOrPadding) {
+  for (const WalkKind& kind : {kit::kRooted, kit::kPairs, kBlocksOf64}) {
+    SacEdges source = fresh(wide_options(kind, 4));
+    source->to(at::kCUDA);
+    EdgeRequest whole = wide_request(3, 130, false);
+    whole.key_mask = at::arange(130).unsqueeze(0) < torch::tensor({130, 70, 101}).unsqueeze(1);
+    whole.random = {.seed = 3, .step = 4, .layer = 1, .first_item = 10};
+    const at::Tensor mask = source->choose(to_device(whole, at::kCUDA)).edges.to_mask().cpu();
+    EXPECT_FALSE((mask & whole.key_mask->logical_not().view({3, 1, 1, 130})).any().item<bool>()) << kind.name;
+    for (int64_t item = 0; item < 3; ++item) {
+      EdgeRequest alone = whole;
+      alone.query = alone.key = whole.query.narrow(0, item, 1);
+      alone.tokens = whole.tokens.narrow(0, item, 1);
+      alone.key_mask = whole.key_mask->narrow(0, item, 1);
+      alone.random.first_item = 10 + item;
+      EXPECT_TRUE(at::equal(source->choose(to_device(alone, at::kCUDA)).edges.to_mask().cpu()[0], mask[item]))
+          << kind.name << ", item " << item;
+    }
+    EdgeRequest padded = whole;
+    padded.query = padded.key = at::cat({whole.query, kit::randn({3, 1, 30, 64}, 9)}, 2);
+    padded.tokens = at::cat({whole.tokens, kit::randn({3, 30, 64}, 11)}, 1);
+    padded.key_mask = at::cat({*whole.key_mask, at::zeros({3, 30}, at::kBool)}, 1);
+    const at::Tensor longer = source->choose(to_device(padded, at::kCUDA)).edges.to_mask().cpu();
+    EXPECT_TRUE(at::equal(longer.narrow(2, 0, 130).narrow(3, 0, 130), mask)) << kind.name;
+    EXPECT_EQ(longer.sum().item<int64_t>(), mask.sum().item<int64_t>());
+  }
+}
+
+TEST_F(CudaSac, RepeatsItselfToTheLastBit) {
+  for (const WalkKind& kind : {kit::kRooted, kit::kPairs, kBlocksOf64}) {
+    const auto once = [&] {
+      SacEdges source = fresh(wide_options(kind, 4));
+      source->options.entropy_weight = 0.1;
+      source->to(at::kCUDA);
+      EdgeRequest request = to_device(wide_request(2, kind.rooted() ? 500 : 90, true), at::kCUDA);
+      const EdgeChoice choice = source->choose(request);
+      (choice.policy->effect->values.sum() + choice.policy->entropy.sum()).backward();
+      std::vector<at::Tensor> result = {choice.edges.col_indices()};
+      for (const at::Tensor& parameter : source->parameters())
+        if (parameter.grad().defined()) result.push_back(parameter.grad());
+      return result;
+    };
+    const auto first = once(), second = once();
+    ASSERT_EQ(first.size(), second.size());
+    for (size_t n = 0; n < first.size(); ++n) EXPECT_TRUE(at::equal(first[n], second[n])) << kind.name << n;
+  }
+}
+
+TEST_F(CudaSac, ReadsKeysBeforeTheQueries) {
+  for (const WalkKind& kind : {kit::kRooted, kBlocksOf4})
+    for (const bool causal : {false, true}) {
+      EdgeRequest request = kit::sac_request(2, 2, 53, at::kFloat);
+      request.key_tokens = request.tokens;
+      request.tokens = request.tokens.narrow(1, 30, 23);
+      request.query = request.query.narrow(2, 30, 23);
+      request.query_offset = 30;
+      request.is_causal = causal;
+      SacEdgesOptions options = kit::sac_options(2, kind, 3);
+      const Found expected = run(options, request, at::kCPU), found = run(options, request, at::kCUDA);
+      EXPECT_TRUE(kit::same_edges(found.choice.edges.to(at::kCPU), expected.choice.edges)) << kind.name;
+      EXPECT_TRUE(
+          at::allclose(found.choice.policy->log_prob.cpu(), expected.choice.policy->log_prob, 1e-4, 1e-4));
+    }
+}
+
+}  // namespace
+}  // namespace edgewise
