@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -62,6 +63,7 @@ class Kept {
     if (found != kept_.end()) return found->second;
     constexpr size_t kMost = 16;
     if (kept_.size() == kMost) kept_.erase(kept_.begin());
+    const c10::InferenceMode training(false);  // what is made in inference serves training too
     const at::NoGradGuard guard;
     kept_.emplace_back(key, make());
     return kept_.back().second;
@@ -165,9 +167,12 @@ std::string cuda_refusal(const SacEdgesImpl& predictor, const EdgeRequest& reque
   const SacEdgesOptions& o = predictor.options;
   const EdgeShape shape = request.shape();
   if (o.walk == SacWalk::kPairs) return ops::cuda_pairs_refusal(predictor.lstm_bias, shape);
+  // A budget is shared by the queries that take part; how many do, a mask knows on the device alone.
+  const int64_t sharing = request.query_mask() ? 1 : std::max<int64_t>(shape.queries, 1);
+  const int64_t each = o.budget > 0 ? (o.budget + sharing - 1) / sharing : o.alpha;
   return ops::cuda_walk_refusal(predictor.lstm_bias, shape,
                                 o.destinations == SacDestinations::kBlocks ? o.block_size : 0,
-                                std::min(o.budget > 0 ? o.budget : o.alpha, most_edges(o, shape)));
+                                std::min(each, most_edges(o, shape)));
 }
 
 WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,

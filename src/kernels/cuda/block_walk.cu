@@ -54,7 +54,7 @@ __device__ __forceinline__ float eight_running(float x) {
 __device__ __forceinline__ unsigned eight_ballot(bool x) {
   return __ballot_sync(kAll, x) >> (threadIdx.x & 24) & 0xFF;
 }
-// The place of the largest value; ties go to the smaller place.
+// The place of the largest value, the same in all eight lanes; ties go to the smaller place.
 __device__ __forceinline__ int eight_argmax(float value, int place) {
 #pragma unroll
   for (int step = 4; step; step /= 2) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ int eight_argmax(float value, int place) {
     const int other_place = __shfl_xor_sync(kAll, place, step);
     if (other > value || (other == value && other_place < place)) value = other, place = other_place;
   }
-  return place;
+  return __shfl_sync(kAll, place, 0, 8);
 }
 
 // One decision of eight lanes: lane s has places first .. first + kCount - 1, in order, forbidden ones at
@@ -78,10 +78,10 @@ template <int kCount>
 __device__ __forceinline__ Decision decide(const float (&score)[kCount], int first, WalkChoice choice,
                                            float uniform, bool with_sums) {
   Decision result{};
-  float most = score[0];
+  float most = kForbidden;  // which a number that is none does not pass
   int best = 0;
 #pragma unroll
-  for (int n = 1; n < kCount; ++n)
+  for (int n = 0; n < kCount; ++n)
     if (score[n] > most) most = score[n], best = n;
   result.top = eight_max(most);
   float share[kCount], sum = 0;
@@ -234,7 +234,7 @@ __device__ __forceinline__ KeyChoice choose_key(const RootedParams& p, int group
     add_all([&](int k) { return min(k, last); });
   const float* const distance = p.distance
                                     ? p.distance + static_cast<int64_t>(group) * (p.queries + p.keys - 1) +
-                                          p.queries - 1 - query + begin + from
+                                          p.queries - 1 - min(query, p.queries - 1) + begin + from
                                     : nullptr;
 #pragma unroll
   for (int k = 0; k < kKeys; ++k) {
@@ -376,10 +376,10 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
     partial_mean[k] = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
   }
   const uint64_t key = stream_key_of(p.stream, item, group);
-  const float* const bias = p.block_distance
-                                ? p.block_distance + static_cast<int64_t>(group) * p.block_distances +
-                                      p.block_farthest - (row.query + p.span.offset) / p.block
-                                : nullptr;
+  const float* const bias =
+      p.block_distance ? p.block_distance + static_cast<int64_t>(group) * p.block_distances +
+                             p.block_farthest - (min(row.query, p.queries - 1) + p.span.offset) / p.block
+                       : nullptr;
   const float* const means = p.means + static_cast<int64_t>(unit) * p.blocks * P;
   const int each = (p.blocks + 7) / 8, first = min(sub * each, p.blocks), mine = min(each, p.blocks - first);
 

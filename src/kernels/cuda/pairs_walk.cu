@@ -232,7 +232,7 @@ class Chain {
 #pragma unroll
     for (int n = 0; n < kChunks; ++n)
       if (n < each) {
-        const float x = score[n] > kForbidden / 2 ? __expf(score[n] - most) : 0.f;
+        const float x = score[n] <= kForbidden / 2 ? 0.f : __expf(score[n] - most);
         sum += x;
         products = fmaf(x, score[n], products);
       }
@@ -273,7 +273,7 @@ class Chain {
         const int begin = 32 * (first + n);
         if (score[n] > best) best = score[n], best_place = begin + lane_;
         if (!drawn) continue;
-        const float x = score[n] > kForbidden / 2 ? __expf(score[n] - result.top) : 0.f;
+        const float x = score[n] <= kForbidden / 2 ? 0.f : __expf(score[n] - result.top);
         const float up_to = passed_before + running_sum(x);
         const unsigned passed = __ballot_sync(kAll, up_to > target && x > 0),
                        some = __ballot_sync(kAll, x > 0);

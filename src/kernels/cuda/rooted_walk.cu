@@ -187,7 +187,7 @@ __device__ __forceinline__ void score_tile(const RootedParams& p, const Plan& pl
     for (int n = 0; n < 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float s = scores[n][2 * r + e], x = s > kForbidden / 2 ? __expf(s - top) : 0.f;
+        const float s = scores[n][2 * r + e], x = s <= kForbidden / 2 ? 0.f : __expf(s - top);
         sum += x;
         products = fmaf(x, s, products);
       }

@@ -271,7 +271,7 @@ __device__ __forceinline__ float sigmoid_of(float x) {
   return __fdividef(1.f, 1.f + __expf(-x));
 }
 __device__ __forceinline__ float tanh_of(float x) {  // of arguments below 40 in size: beyond, it is 1
-  return 1.f - __fdividef(2.f, 1.f + __expf(2.f * fminf(x, 40.f)));
+  return 1.f - __fdividef(2.f, 1.f + __expf(2.f * (x > 40.f ? 40.f : x)));
 }
 
 }  // namespace edgewise::kernels::cuda
