@@ -31,7 +31,7 @@ struct AttentionForward {
   at::Tensor dropped;  // bit tiles of the edges that dropout removed, from implementations that keep them
   // Who computed it, so that the backward pass asks the same one: by then an edge set may have more layouts,
   // and the choice would be another.
-  std::optional<functional::Backend> backend;
+  std::optional<functional::Backend> backend = std::nullopt;
   bool gathered = false;  // of the kernels on CUDA: edges one by one
 };
 
