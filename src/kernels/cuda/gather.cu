@@ -1,6 +1,6 @@
 // Attention over an edge list, forward and backward: only the edges are visited. A row belongs to D/8
 // neighbouring lanes, each of which owns 8 dimensions, so a warp works on several rows and a dot product
-// needs few exchanges. Equations as in tile_forward.cu and tile_backward.cu.
+// needs few exchanges. Equations as in tile_forward.cu and tile_backward.cuh.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/gather_params.h"
