@@ -63,7 +63,7 @@ int run(bool json) {
                                                 : "in plain ATen: this build has no CUDA kernels";
   table.add({"edge_attention on CUDA", kernels});
   table.add({"sampler on CPU", "squeezed, thinning, fastrg or direct, by predicted cost per item and head"});
-  table.add({"sampler on CUDA", "direct, " + kernels});
+  table.add({"sampler on CUDA", "direct or thinning, " + kernels});
   table.add({"self-test", test});
   table.print(std::cout);
   return test.starts_with("ok") ? 0 : 1;

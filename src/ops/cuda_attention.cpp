@@ -27,8 +27,6 @@ constexpr double kGatherDensity = 0.022;
 double window_density(int64_t head_dim) {
   return head_dim == 32 ? 0.03 : 0.015;
 }
-// Below this density edges that were given are not worth a bit for every pair.
-constexpr double kFewestForTiles = 0.003;
 constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
 
 template <typename T>
@@ -87,17 +85,17 @@ bool by_gather(const AttentionInputs& in) {
   return rarer_than(kGatherDensity, in.edges);
 }
 
-// Forward: heads with few edges by windows, as the device finds, the others by tiles. Of CSR the host knows
-// whether there are such heads to speak of.
+// Forward: heads with few edges by windows, as the device finds, the others by tiles. Edges that go one by
+// one do so both ways: windows are no faster there, and their log-sum-exp is of weights rounded to bf16,
+// which the backward pass one by one would not share.
 bool by_windows(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
-  if (in.query.scalar_type() != at::kBFloat16 || in.dropout_p > 0) return false;
+  if (in.dropout_p > 0 || by_gather(in)) return false;
   if (!kernels::cuda::windows_take(in.query.size(3)) || shape.keys > kernels::cuda::kMostWindowKeys)
     return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
-  if (!in.edges.has_csr()) return true;
-  return rarer_than(window_density(in.query.size(3)), in.edges) && !rarer_than(kFewestForTiles, in.edges);
+  return !in.edges.has_csr() || rarer_than(window_density(in.query.size(3)), in.edges);
 }
 
 // Edges that were given may have structure; sampled ones leave no tile empty.
@@ -330,7 +328,6 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
     return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +
                     " clusters is not built"};
   const bool windows = by_windows(in);
-  if (gather && windows) return {"windows and gather", "edges are rare: windows forward, gather backward"};
   if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
   if (windows)
     return {"windows and tiles",
@@ -346,14 +343,14 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   result.gathered = by_gather(in);
   result.output = empty_heads(in.query, shape.queries, in.value.size(3));
   result.lse = at::empty({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(at::kFloat));
+  if (result.gathered)
+    return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result)
+                                                : gather_forward<Bf16>(in, result);
   std::optional<graph::EdgeWindows> windows;
   if (by_windows(in)) {
     windows = in.edges.windows(kernels::cuda::window_block_keys(in.query.size(3)),
                                window_density(in.query.size(3)));
     window_forward(in, *windows, result);
-  } else if (result.gathered) {
-    return in.query.scalar_type() == at::kFloat ? gather_forward<float>(in, result)
-                                                : gather_forward<Bf16>(in, result);
   }
   kernels::cuda::TileForwardParams params;
   params.used = used_tiles(in.edges);

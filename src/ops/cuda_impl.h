@@ -13,7 +13,7 @@ namespace edgewise::ops {
 // Which kernel a call takes on a GPU, and why; `kernel` is empty when none does and `reason` then says why
 // not.
 struct CudaChoice {
-  std::string kernel;  // "tiles", "gather", "windows and tiles", "windows and gather" or ""
+  std::string kernel;  // "tiles", "gather", "windows and tiles" or ""
   std::string reason;
 };
 CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* credit);
