@@ -203,8 +203,9 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   sampling.is_causal = request.is_causal;
   sampling.query_offset = request.query_offset;
   // Where padding is sampled too, only the direct sampler, with one number per pair, leaves the other edges
-  // as they are.
-  sampling.sampler = options.count_padding && request.key_mask ? Sampler::kDirect : options.sampler;
+  // as they are; and by default a batch without padding must draw what one with padding draws.
+  const bool direct = options.count_padding && (request.key_mask || options.sampler == Sampler::kAuto);
+  sampling.sampler = direct ? Sampler::kDirect : options.sampler;
   sampling.random = request.random;
   const EdgeSet sampled = sample_sbm_edges(query_membership, side, sampling);
 

@@ -234,7 +234,6 @@ INSTANTIATE_TEST_SUITE_P(Devices, SbmEdgesOn, kit::devices(), kit::device_name);
 TEST_P(SbmEdgesOn, EveryDeviceDiscardsWhatItDrewOnPadding) {
   SbmEdgesOptions options(2, 8);
   options.count_padding = true;
-  options.sampler = Sampler::kDirect;
   SbmEdges edges(options);
   edges->to(device());
   EdgeRequest ask = request(3, 2, 70, 8);
