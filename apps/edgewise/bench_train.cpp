@@ -51,10 +51,7 @@ struct Contender {
     optimizer.zero_grad();
     train::StepReport report = train::accumulate_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
-    const double norm = optimizer.gradient_norm();
-    if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip)
-      optimizer.scale_gradients(recipe.train.grad_clip / norm);
-    optimizer.step(schedule.at(0));
+    optimizer.step(schedule.at(0), optimizer.gradient_norm(), recipe.train.grad_clip);
     if (device.is_cuda()) torch::cuda::synchronize();
     return report;
   }

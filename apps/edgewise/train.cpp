@@ -1,6 +1,7 @@
 // edgewise train: a recipe to a run folder.
 #include <edgewise/data/characters.h>
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/device_profile.h>
 #include <edgewise/train/profile.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/trainer.h>
@@ -82,9 +83,10 @@ Place find_place(const TrainArguments& arguments) {
   return {recipe, folder};
 }
 
+constexpr size_t kMostProfileLines = 20;
+
 // Phases of the run, then operations without what they called; all in shares of the whole time.
 void print_profile(const train::Profile& profile) {
-  constexpr size_t kMostOperations = 20;
   const double whole = profile.seconds();
   Table phases({"phase", "times", "seconds", "share"}),
       operations({"operation", "calls", "seconds", "share"});
@@ -96,7 +98,7 @@ void print_profile(const train::Profile& profile) {
   size_t shown = 0;
   train::ProfileLine rest{"the rest", 0, 0};
   for (const train::ProfileLine& line : profile.operations()) {
-    if (shown++ < kMostOperations || line.name.starts_with("edgewise::"))  // ours always
+    if (shown++ < kMostProfileLines || line.name.starts_with("edgewise::"))  // ours always
       add(operations, line);
     else
       rest.calls += line.calls, rest.seconds += line.seconds;
@@ -106,6 +108,28 @@ void print_profile(const train::Profile& profile) {
   phases.print(std::cout);
   std::cout << "\n";
   operations.print(std::cout);
+}
+
+// What ran on the GPU, in shares of the whole time: what is missing from 100 % it spent waiting.
+void print_device_profile(const std::vector<train::ProfileLine>& lines, double whole) {
+  Table kernels({"on the GPU", "times", "seconds", "share"});
+  train::ProfileLine rest{"the rest", 0, 0}, all{"in all", 0, 0};
+  const auto add = [&](const train::ProfileLine& line) {
+    kernels.add(
+        {line.name, std::to_string(line.calls), fixed(line.seconds, 3), percent(line.seconds / whole, 1)});
+  };
+  for (size_t index = 0; index < lines.size(); ++index) {
+    const train::ProfileLine& line = lines[index];
+    if (index < 2 * kMostProfileLines)
+      add(line);
+    else
+      rest.calls += line.calls, rest.seconds += line.seconds;
+    all.calls += line.calls, all.seconds += line.seconds;
+  }
+  if (rest.calls > 0) add(rest);
+  add(all);
+  std::cout << "\n";
+  kernels.print(std::cout);
 }
 
 int run(const TrainArguments& arguments) {
@@ -129,9 +153,12 @@ int run(const TrainArguments& arguments) {
   train::Trainer trainer(recipe, dataset, options);
   if (!arguments.quiet) print_settings(recipe, *dataset, trainer.model(), options.run_folder);
   std::optional<train::Profile> profile;
+  std::optional<train::DeviceProfile> device_profile;
   if (arguments.profile) profile.emplace();
+  if (arguments.profile && recipe.train.device.starts_with("cuda")) device_profile.emplace();
   const train::RunSummary summary = trainer.run();
   if (profile) print_profile(*profile);
+  if (device_profile) print_device_profile(device_profile->stop(), profile->seconds());
   if (summary.interrupted) {
     std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train --resume "
               << options.run_folder.string() << "\n";

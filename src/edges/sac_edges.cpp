@@ -44,6 +44,10 @@ void check_options(const SacEdgesOptions& o) {
   TORCH_CHECK_VALUE(o.distance_buckets >= 2 && o.max_distance >= 1,
                     "SacEdges: expected at least 2 distance buckets and a max_distance of at least 1; got ",
                     o.distance_buckets, " and ", o.max_distance);
+  TORCH_CHECK_VALUE(
+      o.distance_decay == 0 || (o.distance_decay > 0 && o.distance == DistanceEncoding::kBias),
+      "SacEdges: expected a distance_decay of at least 0, and distance bias with one above 0; got ",
+      o.distance_decay, " and ", to_string(o.distance));
   TORCH_CHECK_VALUE(o.relations == 0 || o.distance != DistanceEncoding::kNone,
                     "SacEdges: expected distance bias or vector to encode relations with; got none");
   TORCH_CHECK_VALUE(o.relations >= 0, "SacEdges: expected relations of at least 0; got ", o.relations);
@@ -156,6 +160,18 @@ MadeEdges make_edges(const EdgeRequest& request, const sac::WalkResult& walk, co
   return result;
 }
 
+// What a destination's score begins with, [buckets]: -decay log(1 + d) of the nearest distance in a bucket,
+// in steps of `unit` tokens.
+at::Tensor decayed_distances(const SacEdgesOptions& options, int64_t unit) {
+  const int64_t buckets = options.distance_buckets / 2 * 2;
+  const at::Tensor steps = at::arange(options.max_distance + 1);
+  const at::Tensor bucket = sac::bucket_of_distance(-steps, buckets, options.max_distance);
+  at::Tensor nearest = at::full({buckets / 2}, static_cast<double>(options.max_distance), at::kDouble);
+  nearest = nearest.scatter_reduce(0, bucket, steps.to(at::kDouble), "amin");
+  const at::Tensor side = (nearest * static_cast<double>(unit)).log1p() * -options.distance_decay;
+  return at::cat({side, side});
+}
+
 }  // namespace
 
 SacEdgesOptions::SacEdgesOptions(int64_t num_heads_, int64_t embed_dim_)
@@ -208,6 +224,11 @@ void SacEdgesImpl::reset_parameters() {
     if (parameter->defined()) parameter->uniform_(-bound, bound);
   for (at::Tensor* encoding : {&distance_table, &block_distance_table, &relation_table})
     if (encoding->defined()) encoding->zero_();
+  if (options.distance_decay > 0) {
+    distance_table.copy_(decayed_distances(options, 1));
+    if (block_distance_table.defined())
+      block_distance_table.copy_(decayed_distances(options, options.block_size));
+  }
 }
 
 sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_pairs) const {

@@ -2,8 +2,10 @@
 #include <edgewise/edges/sbm_edges.h>
 
 #include <edgewise/edges/patterns.h>
+#include <edgewise/graph/mask_counts.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cumsum.h>
@@ -74,8 +76,8 @@ std::vector<double> probe_rates(const SbmEdgesOptions& options, const EdgeReques
   const EdgeShape shape = request.shape();
   std::vector<double> rates(static_cast<size_t>(shape.batch), options.probe_rate);
   if (options.probes_per_row == 0) return rates;
-  const at::Tensor keys = request.key_mask ? request.key_mask->sum(1, false, at::kLong).cpu()
-                                           : at::full({shape.batch}, shape.keys, at::kLong);
+  const at::Tensor keys =
+      request.key_mask ? mask_counts(*request.key_mask) : at::full({shape.batch}, shape.keys, at::kLong);
   for (int64_t b = 0; b < shape.batch; ++b) {
     const double valid = static_cast<double>(std::max<int64_t>(keys.const_data_ptr<int64_t>()[b], 1));
     rates[static_cast<size_t>(b)] =
@@ -167,7 +169,9 @@ at::Tensor SbmEdgesImpl::block_matrix() const {
 
 at::Tensor SbmEdgesImpl::membership(const at::Tensor& nodes) const {
   const auto layer = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    if (options.shared_mlp) return at::linear(x, weight[0], bias[0]);
+    // Rows side by side: with more dimensions linear() would add the bias in a pass of its own.
+    if (options.shared_mlp)
+      return at::linear(x.reshape({-1, options.head_dim}), weight[0], bias[0]).view(x.sizes());
     return at::matmul(x, weight.transpose(1, 2)) + bias.unsqueeze(1);
   };
   const at::Tensor hidden = layer(nodes, mlp_weight1, mlp_bias1).relu();
@@ -184,8 +188,11 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
                     "SbmEdges: expected ", options.num_heads, " heads of dim ", options.head_dim,
                     "; got query ", request.query.sizes());
   const at::ScalarType dtype = clusters.scalar_type();
-  const at::Tensor query_membership = membership(request.query.to(dtype));
-  const auto side_of = [&](const at::Tensor& keys) { return key_side(membership(keys.to(dtype))); };
+  // Under autocast the products read what they get; fp32 in between would only be written and read.
+  const bool autocast = at::autocast::is_autocast_enabled(request.query.device().type());
+  const auto nodes_of = [&](const at::Tensor& x) { return autocast ? x : x.to(dtype); };
+  const at::Tensor query_membership = membership(nodes_of(request.query));
+  const auto side_of = [&](const at::Tensor& keys) { return key_side(membership(nodes_of(keys))); };
   at::Tensor side;
   if (RowBuffer* known = request.known_keys) {
     side = known->append(side_of(request.key.narrow(2, known->size(), shape.keys - known->size())));

@@ -2,6 +2,7 @@
 // has nothing else, and otherwise on the sorted numbers row * S + column, in plain ATen, so that they are the
 // same on every device.
 #include <edgewise/graph/edge_set.h>
+#include <edgewise/graph/mask_counts.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -313,9 +314,9 @@ int64_t valid_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& key
     graph::check_token_mask("valid_pairs", "query_mask", *query_mask, shape.batch, shape.queries);
   if (!key_mask && !query_mask) return shape.batch * shape.queries * shape.keys;
   const auto counts = [&](const std::optional<at::Tensor>& mask, int64_t length) {
-    return mask ? mask->sum(1, false, at::kLong) : at::full({shape.batch}, length, at::kLong);
+    return mask ? mask_counts(*mask) : at::full({shape.batch}, length, at::kLong);
   };
-  return (counts(query_mask, shape.queries).cpu() * counts(key_mask, shape.keys).cpu()).sum().item<int64_t>();
+  return (counts(query_mask, shape.queries) * counts(key_mask, shape.keys)).sum().item<int64_t>();
 }
 
 EdgeSet::EdgeSet(std::shared_ptr<Layouts> layouts) : layouts_(std::move(layouts)) {}

@@ -63,10 +63,11 @@ AttentionOutput EncoderLayerImpl::forward(const at::Tensor& x, const std::option
   const bool training = is_training();
   AttentionOutput result = self_attn->forward(normed(norm1, x), mask, random, keep_edges);
   if (watch) watch("self_attn", result.output);
-  const at::Tensor attended = x + torch::dropout(result.output, dropout_, training);
+  const at::Tensor attended = ops::add_dropped(x, result.output, dropout_, training);
   const at::Tensor hidden =
-      torch::dropout(torch::gelu(linear1->forward(normed(norm2, attended))), dropout_, training);
-  result.output = attended + torch::dropout(linear2->forward(hidden), dropout_, training);
+      torch::dropout(torch::gelu(linear1->forward(normed(norm2, attended, ops::NormOutput::kForProducts))),
+                     dropout_, training);
+  result.output = ops::add_dropped(attended, linear2->forward(hidden), dropout_, training);
   if (watch) watch("mlp", result.output);
   return result;
 }

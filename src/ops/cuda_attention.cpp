@@ -183,7 +183,7 @@ struct LearnerTensors {
     if (request.density_grad.defined() && credit.pairs_per_head > 0)
       density_grad = (request.density_grad / credit.pairs_per_head).to(at::kFloat).contiguous();
     if (credit.probes)
-      probe_rates = at::tensor(credit.probe_rates, at::kDouble).to(in.query.device(), at::kFloat);
+      probe_rates = at::tensor(credit.probe_rates, at::kFloat).to(in.query.device(), /*non_blocking=*/true);
   }
 
   template <typename Params>

@@ -1,6 +1,7 @@
-// In place of cuda_attention.cpp, cuda_sample.cpp and the cuda_*_walk.cpp in a build without CUDA: every call
-// is refused, so that dispatch takes the reference.
+// In place of cuda_attention.cpp, cuda_rows.cpp, cuda_sample.cpp and the cuda_*_walk.cpp in a build without
+// CUDA: every call is refused, so that dispatch takes the reference.
 #include "ops/cuda_impl.h"
+#include "ops/cuda_rows.h"
 #include "ops/cuda_walk.h"
 
 namespace edgewise::ops {
@@ -38,6 +39,18 @@ std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t, int6
 }
 std::string cuda_pairs_refusal(const at::Tensor&, const EdgeShape&) {
   return kWhy;
+}
+bool cuda_takes_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  return false;
+}
+at::Tensor cuda_layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, at::ScalarType) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "layer_norm: ", kWhy);
+}
+bool cuda_takes_add(const at::Tensor&, const at::Tensor&) {
+  return false;
+}
+at::Tensor cuda_add_dropped(const at::Tensor&, const at::Tensor&, double) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "add_dropped: ", kWhy);
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);

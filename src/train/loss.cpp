@@ -62,9 +62,10 @@ at::Tensor item_rewards(const at::Tensor& logits, const data::Batch& batch) {
 
 data::Batch to_device(const data::Batch& batch, at::Device device) {
   data::Batch result;
-  for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.to(device));
-  for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.to(device));
-  result.labels = batch.labels.to(device);
+  for (const at::Tensor& tokens : batch.tokens)
+    result.tokens.push_back(tokens.to(device, /*non_blocking=*/true));
+  for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.to(device, /*non_blocking=*/true));
+  result.labels = batch.labels.to(device, /*non_blocking=*/true);
   result.trim_multiple = batch.trim_multiple;
   return result;
 }

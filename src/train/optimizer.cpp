@@ -1,9 +1,13 @@
 #include <edgewise/train/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <tuple>
 
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_fused_adamw.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -42,29 +46,98 @@ void Optimizer::zero_grad() {
   adam_.zero_grad();
 }
 
-void Optimizer::step(const SchedulePoint& point) {
+struct Optimizer::Guard {
+  std::optional<at::Tensor> divisor;  // of the gradients
+  std::optional<at::Tensor> stop;     // 1 = no update
+};
+
+void Optimizer::set(const SchedulePoint& point) {
   for (auto& group : adam_.param_groups()) {
     auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
     options.lr(point.learning_rate);
     options.betas(std::make_tuple(point.beta1, std::get<1>(options.betas())));
   }
+}
+
+void Optimizer::step(const SchedulePoint& point) {
+  set(point);
+  if (all_on_gpu())
+    step_on_gpu({});
+  else
+    adam_.step();
+}
+
+void Optimizer::step(const SchedulePoint& point, const at::Tensor& norm, double max_norm) {
+  set(point);
+  if (all_on_gpu()) {
+    Guard guard;
+    guard.stop = norm.isfinite().logical_not().to(at::kFloat);
+    if (max_norm > 0) guard.divisor = (norm / max_norm).clamp_min(1).to(at::kFloat);
+    return step_on_gpu(guard);
+  }
+  const double value = norm.item<double>();
+  if (!std::isfinite(value)) return;
+  if (max_norm > 0 && value > max_norm) {
+    torch::NoGradGuard no_grad;
+    for (at::Tensor& gradient : gradients()) gradient.mul_(max_norm / value);
+  }
   adam_.step();
 }
 
-double Optimizer::gradient_norm() const {
+// What torch::optim::AdamW::step() does, with its state, in a kernel or two instead of a dozen a parameter.
+void Optimizer::step_on_gpu(const Guard& guard) {
   torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> squares;
-  for (const auto& [name, parameter] : parameters_) {
-    if (parameter.grad().defined()) squares.push_back(parameter.grad().to(at::kDouble).square().sum());
+  for (const auto& group : adam_.param_groups()) {
+    const auto& options = static_cast<const torch::optim::AdamWOptions&>(group.options());
+    std::vector<at::Tensor> parameters, gradients, averages, squares, steps;
+    std::map<int64_t, at::Tensor> step_tensors;  // most parameters have made equally many
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      auto& slot = adam_.state()[parameter.unsafeGetTensorImpl()];
+      if (!slot) {
+        auto fresh = std::make_unique<torch::optim::AdamWParamState>();
+        fresh->step(0);
+        fresh->exp_avg(at::zeros_like(parameter, at::MemoryFormat::Preserve));
+        fresh->exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
+        slot = std::move(fresh);
+      }
+      auto& state = static_cast<torch::optim::AdamWParamState&>(*slot);
+      state.step(state.step() + 1);
+      at::Tensor& step = step_tensors[state.step()];
+      if (!step.defined())
+        step = at::full({}, static_cast<double>(state.step()), parameter.options().dtype(at::kFloat));
+      parameters.push_back(parameter);
+      gradients.push_back(parameter.grad());
+      averages.push_back(state.exp_avg());
+      squares.push_back(state.exp_avg_sq());
+      steps.push_back(step);
+    }
+    if (parameters.empty()) continue;
+    at::_fused_adamw_(parameters, gradients, averages, squares, /*max_exp_avg_sqs=*/{}, steps, options.lr(),
+                      std::get<0>(options.betas()), std::get<1>(options.betas()), options.weight_decay(),
+                      options.eps(), /*amsgrad=*/false, /*maximize=*/false, guard.divisor, guard.stop);
   }
-  return squares.empty() ? 0 : std::sqrt(at::stack(squares).sum().item<double>());
 }
 
-void Optimizer::scale_gradients(double factor) {
+std::vector<at::Tensor> Optimizer::gradients() const {
+  std::vector<at::Tensor> result;
+  for (const auto& [name, parameter] : parameters_)
+    if (parameter.grad().defined()) result.push_back(parameter.grad());
+  return result;
+}
+
+bool Optimizer::all_on_gpu() const {
+  return std::ranges::all_of(parameters_, [](const auto& item) { return item.second.is_cuda(); });
+}
+
+at::Tensor Optimizer::gradient_norm() const {
   torch::NoGradGuard no_grad;
-  for (auto& [name, parameter] : parameters_) {
-    if (parameter.grad().defined()) parameter.mutable_grad().mul_(factor);
-  }
+  const std::vector<at::Tensor> all = gradients();
+  if (all.empty()) return at::zeros({}, at::kDouble);
+  if (all_on_gpu()) return at::stack(at::_foreach_norm(all, 2, at::kDouble)).square().sum().sqrt();
+  std::vector<at::Tensor> squares;
+  for (const at::Tensor& gradient : all) squares.push_back(gradient.to(at::kDouble).square().sum());
+  return at::stack(squares).sum().sqrt();
 }
 
 std::map<std::string, at::Tensor> Optimizer::state() const {

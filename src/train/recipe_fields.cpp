@@ -148,6 +148,7 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::distance, "sac.distance", "distance encoding on destinations: bias", one_of({"none", "bias", "vector"})),
       field(sac, &S::distance_buckets, "sac.distance_buckets", "its buckets, half a side: 32", at_least(2)),
       field(sac, &S::max_distance, "sac.max_distance", "farther ones share a bucket: 128", at_least(1)),
+      field(sac, &S::distance_decay, "sac.distance_decay", "distance bias: at the start far ones are scored this times log(1 + distance) lower: 0", at_least(0)),
       field(sac, &S::train_decoding, "sac.train_decoding", "in training: sample", one_of({"sample", "greedy"})),
       field(sac, &S::test_decoding, "sac.test_decoding", "in evaluation: beam", one_of({"sample", "greedy", "beam"})),
       field(sac, &S::beam, "sac.beam", "width of the beam: 5", at_least(1)),

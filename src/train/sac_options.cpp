@@ -23,6 +23,7 @@ SacEdgesOptions sac_options(const Recipe& recipe) {
   override_with(options.distance, sac.distance, parse_distance_encoding);
   override_with(options.distance_buckets, sac.distance_buckets);
   override_with(options.max_distance, sac.max_distance);
+  override_with(options.distance_decay, sac.distance_decay);
   override_with(options.train_decoding, sac.train_decoding, parse_walk_decoding);
   override_with(options.test_decoding, sac.test_decoding, parse_walk_decoding);
   override_with(options.beam, sac.beam);

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/record_function.h>
+#include <edgewise/graph/mask_counts.h>
 #include <torch/types.h>
 
 #include "train/dropout_seed.h"
+#include "train/host_copy.h"
 #include "train/loss.h"
 #include "train/non_finite.h"
 #include "train/policy_step.h"
@@ -24,6 +28,7 @@ ModelInput make_input(const data::Batch& batch, const data::Batch& host, const R
   for (size_t tower = 0; tower < batch.masks.size(); ++tower) {
     const bool padded = host.masks[tower].defined() && !host.masks[tower].all().item<bool>();
     input.masks.push_back(padded ? batch.masks[tower] : at::Tensor());
+    if (padded) remember_mask_counts(batch.masks[tower], host.masks[tower]);
   }
   input.random = random;
   input.random.first_item += first;
@@ -78,8 +83,7 @@ class PassNumbers {
       wide.push_back(scalar.detach().to(scalars[0].device(), at::kDouble, /*non_blocking=*/true));
     passes_.push_back(at::stack(wide));
   }
-  // [passes, scalars] on the CPU.
-  at::Tensor read() const { return at::stack(passes_).cpu(); }
+  at::Tensor all() const { return at::stack(passes_); }  // [passes, scalars]
 
  private:
   std::vector<at::Tensor> passes_;
@@ -87,8 +91,8 @@ class PassNumbers {
 
 }  // namespace
 
-StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
-                                const RandomStream& random, std::vector<at::Tensor>* memories) {
+PendingReport begin_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+                              const RandomStream& random, std::vector<at::Tensor>* memories) {
   TORCH_CHECK_VALUE(batch.size() > 0, "accumulate_gradients: expected at least one item; got an empty batch");
   const double targets = static_cast<double>(std::max<int64_t>(count_targets(batch), 1));
   const std::vector<data::Batch> parts = micro_batches(batch, options.micro_batch);
@@ -156,20 +160,6 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
     }
     first += host.size();
   }
-  report.density = report.density.cpu();
-  const at::Tensor read = numbers.read();
-  double correct = 0;
-  for (size_t pass = 0; pass < inputs.size(); ++pass) {
-    const double* const row = read.const_data_ptr<double>() + static_cast<int64_t>(pass) * read.size(1);
-    const double value = row[0] + options.density_weight * row[1] + row[2];
-    if (!std::isfinite(value))
-      throw_non_finite("loss", inputs[pass], find_non_finite(model, {&inputs[pass], 1}));
-    report.task_loss += row[0];
-    report.penalty += row[1];
-    report.extra_loss += row[2];
-    correct += row[3];
-    report.edges += static_cast<int64_t>(row[4]);
-  }
   if (memories) {
     memories->clear();
     for (size_t layer = 0; !next_memories.empty() && layer < next_memories[0].size(); ++layer) {
@@ -178,10 +168,38 @@ StepReport accumulate_gradients(Model& model, const data::Batch& batch, const St
       memories->push_back(at::cat(rows));
     }
   }
-  report.loss = report.task_loss + options.density_weight * report.penalty + report.extra_loss;
-  report.accuracy = correct / (targets * draws);
   report.policy = policy.finish();
-  return report;
+  // One copy for all: the density's entries behind the passes' scalars.
+  const at::Tensor scalars = numbers.all();
+  const auto density = report.density.to(scalars.device(), at::kDouble, /*non_blocking=*/true);
+  auto arriving = std::make_shared<HostCopy>(at::cat({scalars.reshape(-1), density.reshape(-1)}));
+  const int64_t width = scalars.size(1);
+  return PendingReport([=, &model, targets = targets * draws, sizes = density.sizes().vec()] {
+    const at::Tensor& read = arriving->get();
+    StepReport result = report;
+    const int64_t passes = std::ssize(inputs);
+    result.density = read.slice(0, passes * width).reshape(sizes).clone();
+    double correct = 0;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const double* const row = read.const_data_ptr<double>() + pass * width;
+      const double value = row[0] + options.density_weight * row[1] + row[2];
+      const ModelInput& input = inputs[static_cast<size_t>(pass)];
+      if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
+      result.task_loss += row[0];
+      result.penalty += row[1];
+      result.extra_loss += row[2];
+      correct += row[3];
+      result.edges += static_cast<int64_t>(row[4]);
+    }
+    result.loss = result.task_loss + options.density_weight * result.penalty + result.extra_loss;
+    result.accuracy = correct / targets;
+    return result;
+  });
+}
+
+StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+                                const RandomStream& random, std::vector<at::Tensor>* memories) {
+  return begin_gradients(model, batch, options, random, memories).read();
 }
 
 void check_gradient_norm(Model& model, double norm, const data::Batch& batch, const StepOptions& options,

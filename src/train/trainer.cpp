@@ -24,6 +24,7 @@
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
 
+#include "train/host_copy.h"
 #include "train/loss.h"
 #include "train/memory.h"
 #include "train/run_folder.h"
@@ -61,6 +62,15 @@ bool counts_padding(const Recipe& recipe) {
   return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
 }
 
+// Pinned, so that a GPU fetches it by itself while the host goes on.
+data::Batch pinned(data::Batch batch) {
+  for (at::Tensor& tokens : batch.tokens) tokens = tokens.pin_memory();
+  for (at::Tensor& mask : batch.masks)
+    if (mask.defined()) mask = mask.pin_memory();
+  batch.labels = batch.labels.pin_memory();
+  return batch;
+}
+
 data::Batch next_batch(data::Prefetcher& batches) {
   RECORD_USER_SCOPE("wait for data");
   return batches.next();
@@ -80,6 +90,14 @@ at::Device parse_device(const std::string& name, const std::string& choose_cpu) 
                     "'; torch sees none. Use ", choose_cpu);
   return device;
 }
+
+// A step that the device may still be at, with what its errors are found with.
+struct RunningStep {
+  PendingReport report;
+  HostCopy norm;
+  data::Batch batch;
+  RandomStream random;
+};
 
 struct Trainer::State {
   State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
@@ -105,8 +123,14 @@ struct Trainer::State {
 
  private:
   void resume();
-  StepReport train_step(const data::Batch& batch);
-  void log_step(const StepReport& report, int64_t examples, double seconds);
+  RunningStep begin_step(const data::Batch& batch);
+  StepReport finish_step(const RunningStep& step);
+  // What was done since the last record, for the pace.
+  struct Lap {
+    Clock::time_point start = Clock::now();
+    int64_t steps = 0, examples = 0;
+  };
+  void log_step(const StepReport& report, const Lap& lap);
   // Clears info.evaluation_pending, unless a signal cut the evaluation short: then it is repeated after
   // resuming.
   void evaluate_validation(Progress& progress);
@@ -162,27 +186,32 @@ void Trainer::State::resume() {
   if (info.step == recipe.train.steps && !is_recorded("eval")) info.evaluation_pending = true;
 }
 
-StepReport Trainer::State::train_step(const data::Batch& batch) {
+RunningStep Trainer::State::begin_step(const data::Batch& batch) {
   const RandomStream random{.seed = static_cast<uint64_t>(recipe.train.seed),
                             .step = static_cast<uint64_t>(info.step),
                             .layer = 0,
                             .first_item = 0};
   optimizer.zero_grad();
-  const StepReport report = accumulate_gradients(*model, batch, step_options, random,
-                                                 dataset->is_text() ? &info.memories : nullptr);
+  PendingReport report =
+      begin_gradients(*model, batch, step_options, random, dataset->is_text() ? &info.memories : nullptr);
   RECORD_USER_SCOPE("optimizer");
-  const double norm = optimizer.gradient_norm();
-  check_gradient_norm(*model, norm, batch, step_options, random);
-  if (recipe.train.grad_clip > 0 && norm > recipe.train.grad_clip) {
-    optimizer.scale_gradients(recipe.train.grad_clip / norm);
-  }
-  optimizer.step(schedule.at(info.step));
+  const at::Tensor norm = optimizer.gradient_norm();
+  HostCopy host_norm(norm);
+  optimizer.step(schedule.at(info.step), norm, recipe.train.grad_clip);
   model->after_step();
+  return {std::move(report), std::move(host_norm), batch, random};
+}
+
+// A step whose loss or gradient was not finite has left the parameters alone and fails here.
+StepReport Trainer::State::finish_step(const RunningStep& step) {
+  StepReport report = step.report.read();
+  check_gradient_norm(*model, step.norm.get().item<double>(), step.batch, step_options, step.random);
   return report;
 }
 
-void Trainer::State::log_step(const StepReport& report, int64_t examples, double seconds) {
+void Trainer::State::log_step(const StepReport& report, const Lap& lap) {
   RECORD_USER_SCOPE("log");
+  const double seconds = seconds_since(lap.start);
   MetricRecord record = {{"kind", "train"},
                          {"step", info.step},
                          {"loss", report.loss},
@@ -192,8 +221,8 @@ void Trainer::State::log_step(const StepReport& report, int64_t examples, double
                          {"density", to_vector(report.density)},
                          {"density_mean", report.density.mean().item<double>()},
                          {"edges", report.edges},
-                         {"time_examples_per_s", static_cast<double>(examples) / seconds},
-                         {"time_edges_per_s", static_cast<double>(report.edges) / seconds},
+                         {"time_examples_per_s", static_cast<double>(lap.examples) / seconds},
+                         {"time_edges_per_s", static_cast<double>(report.edges * lap.steps) / seconds},
                          {"memory_peak_mb", peak_memory_mb(device)}};
   if (dataset->is_text()) record.emplace_back("bits_per_character", report.task_loss / std::numbers::ln2);
   if (report.extra_loss != 0) record.emplace_back("extra_loss", report.extra_loss);
@@ -325,21 +354,32 @@ RunSummary Trainer::State::run() {
                     static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
         [&](int64_t step) {
-          if (rows) return dataset->batch(data::Split::kTrain, rows->indices(step % rows->full_batches()));
-          std::vector<int64_t> indices = order->indices(step);
-          data::sort_by_length(*dataset, data::Split::kTrain, indices);
-          return dataset->batch(data::Split::kTrain, indices);
+          std::vector<int64_t> indices =
+              rows ? rows->indices(step % rows->full_batches()) : order->indices(step);
+          if (order) data::sort_by_length(*dataset, data::Split::kTrain, indices);
+          data::Batch batch = dataset->batch(data::Split::kTrain, indices);
+          return device.is_cuda() ? pinned(std::move(batch)) : batch;
         },
         info.step, recipe.train.steps);
+    // A GPU is at one step while the host prepares the next; it is waited for where its numbers are needed.
+    std::optional<RunningStep> running;
+    Lap lap;
     while (info.step < recipe.train.steps && !StopSignal::requested()) {
-      const auto step_start = Clock::now();
       const data::Batch batch = next_batch(batches);
       if (rows && info.step % rows->full_batches() == 0) info.memories.clear();  // the text begins again
-      const StepReport report = train_step(batch);
+      RunningStep step = begin_step(batch);
+      if (running) finish_step(*running);
+      running.emplace(std::move(step));
       ++info.step;
+      ++lap.steps;
+      lap.examples += batch.size();
       saved = false;
-      if (info.step == 1 || is_due(recipe.train.log_every))
-        log_step(report, batch.size(), seconds_since(step_start));
+      const bool logged = info.step == 1 || is_due(recipe.train.log_every);
+      const bool evaluated = is_due(recipe.train.eval_every),
+                 kept = evaluated || is_due(recipe.train.checkpoint_every);
+      if (device.is_cuda() && !logged && !kept && !options.after_step) continue;
+      const StepReport report = finish_step(*std::exchange(running, std::nullopt));
+      if (logged) log_step(report, lap);
       progress.update(info.step,
                       {{"loss", short_number(report.loss)},
                        dataset->is_text()
@@ -347,11 +387,12 @@ RunSummary Trainer::State::run() {
                                                                                            std::numbers::ln2)}
                            : std::pair<std::string, std::string>{"accuracy", short_number(report.accuracy)},
                        {"density", short_number(report.density.mean().item<double>())}});
-      const bool evaluated = is_due(recipe.train.eval_every);
       if (evaluated) evaluate_validation(progress);
-      if (evaluated || is_due(recipe.train.checkpoint_every)) save_last();
+      if (kept) save_last();
       if (options.after_step) options.after_step(info.step);
+      if (logged || kept) lap = Lap();
     }
+    if (running) finish_step(*running);  // before anything is saved
   }
   // Whenever the signal came: what it stopped is on disk.
   if (!saved) save_last();

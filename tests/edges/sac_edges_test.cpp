@@ -9,6 +9,7 @@
 #include "edges/sac_inputs.h"
 #include "edges/sac_kit.h"
 #include "kit/cpu_level.h"
+#include "kit/message_of.h"
 
 namespace edgewise {
 namespace {
@@ -422,6 +423,27 @@ TEST(SacEdges, DistanceBuckets) {
   request.query = request.query.narrow(2, 0, 10);
   request.query_offset = 30;
   EXPECT_TRUE(at::equal(sac::distance_buckets(request, 8, 16), buckets.narrow(0, 30, 10)));
+}
+
+TEST(SacEdges, DistanceDecayBeginsNearby) {
+  SacEdgesOptions options = sac_options(2, SacWalk::kRooted, 1);
+  options.distance = DistanceEncoding::kBias;
+  options.distance_buckets = 8;
+  options.max_distance = 16;
+  options.distance_decay = 2;
+  options.destinations = SacDestinations::kBlocks;
+  options.block_size = 3;
+  const SacEdges edges(options);
+  // The nearest distances of the buckets are 0, 1, 2 and 6 on either side; blocks are three times as far.
+  for (const auto& [table, unit] :
+       {std::pair{edges->distance_table, 1.0}, std::pair{edges->block_distance_table, 3.0}})
+    for (int64_t bucket = 0; bucket < 8; ++bucket)
+      EXPECT_FLOAT_EQ(
+          table[0][bucket].item<float>(),
+          static_cast<float>(
+              -2 * std::log1p(unit * std::vector<double>{0, 1, 2, 6}[static_cast<size_t>(bucket % 4)])));
+  options.distance = DistanceEncoding::kVector;
+  EXPECT_THAT(kit::message_of([&] { SacEdges refused(options); }), testing::HasSubstr("distance_decay"));
 }
 
 TEST(SacEdges, RelationsSteerTheChoice) {

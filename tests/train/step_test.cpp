@@ -166,7 +166,7 @@ TEST(NonFinite, AGradientIsNamed) {
     model->named_parameters()["head.linear1.bias"].mutable_grad()[0] =
         std::numeric_limits<double>::infinity();
   }
-  const double norm = Optimizer(*model).gradient_norm();
+  const double norm = Optimizer(*model).gradient_norm().item<double>();
   try {
     check_gradient_norm(*model, norm, batch, {}, {.seed = 0, .step = 9});
     FAIL();

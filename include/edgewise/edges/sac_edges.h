@@ -86,7 +86,10 @@ struct SacEdgesOptions {
   DistanceEncoding distance = DistanceEncoding::kBias;
   int64_t distance_buckets = 32;  // half of them for each side
   int64_t max_distance = 128;     // farther ones share a bucket
-  int64_t relations = 0;          // ids 1 .. relations of EdgeRequest::relations are encoded too
+  // kBias: at the start a destination at distance d is scored distance_decay * log(1 + d) lower, so that the
+  // walk begins near its source; 0 = all distances are equal.
+  double distance_decay = 0;
+  int64_t relations = 0;  // ids 1 .. relations of EdgeRequest::relations are encoded too
 
   WalkDecoding train_decoding = WalkDecoding::kSample;
   WalkDecoding test_decoding = WalkDecoding::kBeam;

@@ -24,10 +24,13 @@ class Optimizer {
   explicit Optimizer(const torch::nn::Module& model, const OptimizerOptions& options = {});
 
   void zero_grad();
-  void step(const SchedulePoint& point);  // one update with this learning rate and beta1
-  // L2 norm over all gradients in double; infinite or NaN when any of them is.
-  double gradient_norm() const;
-  void scale_gradients(double factor);
+  // L2 norm over all gradients, a double where they are; infinite or NaN when any of them is.
+  at::Tensor gradient_norm() const;
+  // One update with this learning rate and beta1: on a GPU one kernel for all parameters, elsewhere torch's.
+  void step(const SchedulePoint& point);
+  // The same with gradients cut to `max_norm` (0 = as they are), given their norm. Where that is not finite,
+  // parameters stay what they are; only the count of steps goes on. Nothing waits for a GPU.
+  void step(const SchedulePoint& point, const at::Tensor& norm, double max_norm);
 
   // "exp_avg/NAME", "exp_avg_sq/NAME" (shape of the parameter) and "step/NAME" (int64 scalar). A parameter
   // that has had no gradient yet has no state.
@@ -36,6 +39,12 @@ class Optimizer {
   void load_state(const std::map<std::string, at::Tensor>& tensors);
 
  private:
+  std::vector<at::Tensor> gradients() const;  // those that there are
+  bool all_on_gpu() const;
+  struct Guard;  // what a GPU looks at before it updates
+  void set(const SchedulePoint& point);
+  void step_on_gpu(const Guard& guard);
+
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
   torch::optim::AdamW adam_;
 };

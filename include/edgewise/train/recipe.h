@@ -101,6 +101,7 @@ struct SacRecipe {
   std::optional<std::string> distance;
   std::optional<int64_t> distance_buckets;
   std::optional<int64_t> max_distance;
+  std::optional<double> distance_decay;
   std::optional<std::string> train_decoding;
   std::optional<std::string> test_decoding;
   std::optional<int64_t> beam;

@@ -8,6 +8,7 @@
 #include <edgewise/train/precision.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -46,13 +47,28 @@ struct StepReport {
   std::optional<PolicyReport> policy;  // when a source learns by reward
 };
 
+// A step whose numbers may still be on their way from the device.
+class PendingReport {
+ public:
+  explicit PendingReport(std::function<StepReport()> read) : read_(std::move(read)) {}
+  // Waits for them. Throws when the loss is not finite, naming the step and the first parameter, state or
+  // gradient that is not. Once.
+  StepReport read() const { return read_(); }
+
+ private:
+  std::function<StepReport()> read_;
+};
+
 // Adds the gradient of the loss over `batch` to the model's parameters. Item i of the batch draws its edges
 // as item random.first_item + i, whatever the micro-batch; torch's generator, which ordinary dropout uses, is
-// seeded anew for every micro-batch. Throws when the loss is not finite, naming the step and the first
-// parameter, state or gradient that is not.
+// seeded anew for every micro-batch. On a GPU nothing waits for it, unless a source of edges does; `model`
+// stays until the report is read.
 //
 // `memories`, for language models: per layer [B, M, dim] what stands before the batch (empty at the beginning
 // of a text); afterwards what stands before the next one. Empty for models without a memory.
+PendingReport begin_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+                              const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
+// The same, and reads the report.
 StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
                                 const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
 

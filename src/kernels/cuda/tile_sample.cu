@@ -2,6 +2,9 @@
 // decides where it is clearly on one side. The few pairs in between, whose number is closer to p than the
 // products' error, go to a list and are decided by the exact sum that the CPU's direct sampler forms, in its
 // order: the edges are the same, bit for bit.
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/tile_params.h"
@@ -572,7 +575,8 @@ __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
   reinterpret_cast<uint4*>(p.probes)[index] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-__global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, double limit) {
+// A number below `limit` drops its pair.
+__global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, uint32_t limit) {
   const QuarterTile at(p.shape);
   if (!at.exists) return;
   const uint32_t row = at.row + 8 * (at.lane & 1), first = (at.tile * 64 + at.lane % 4 / 2 * 32) / 4;
@@ -639,8 +643,10 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
 
 int launch_tile_dropout(const TileDropoutParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p,
-                                                                                          p.p * 4294967296.0);
+  // A whole number n is below a real limit where it is below its ceiling: no comparison in double, pair by
+  // pair.
+  const auto limit = static_cast<uint32_t>(std::min(std::ceil(p.p * 0x1.0p32), 0x1.0p32 - 1));
+  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p, limit);
   return cudaGetLastError();
 }
 

@@ -1,0 +1,15 @@
+// The CUDA kernels behind state_rows.h. Without CUDA in the build, none takes a call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace edgewise::ops {
+
+bool cuda_takes_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor cuda_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                           at::ScalarType output);
+
+bool cuda_takes_add(const at::Tensor& x, const at::Tensor& update);
+at::Tensor cuda_add_dropped(const at::Tensor& x, const at::Tensor& update, double p);
+
+}  // namespace edgewise::ops
