@@ -49,11 +49,11 @@ struct Contender {
     options.precision = train::parse_precision(recipe.train.precision);
     options.device = device;
     optimizer.zero_grad();
-    train::StepReport report = train::accumulate_gradients(
+    const train::PendingReport report = train::begin_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
     optimizer.step(schedule.at(0), optimizer.gradient_norm(), recipe.train.grad_clip);
     if (device.is_cuda()) torch::cuda::synchronize();
-    return report;
+    return report.read();
   }
 
   train::Recipe recipe;

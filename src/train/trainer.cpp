@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <numbers>
 #include <numeric>
@@ -257,7 +258,8 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   if (!found.complete) return;
   if (!repeated || !is_recorded("eval"))
     metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
-  if (!info.best_metric || found.score() > *info.best_metric) {
+  // A score that is not a number is beaten by any that is.
+  if (!info.best_metric || std::isnan(*info.best_metric) || found.score() > *info.best_metric) {
     info.best_metric = found.score();
     info.best_step = info.step;
     info.evaluation_pending = false;
