@@ -38,6 +38,7 @@ struct Arguments {
   std::vector<double> densities = {0.25, 0.1, 0.05, 0.02, 0.01};
   int64_t tokens = 262144, heads = 4;  // tokens: B * H * n
   double probe_rate = 0.02;
+  int64_t probe_unit = 16;
   int repeats = 20;
   bool others = false, json = false;
   int64_t blocks = 0;       // also masks of blocks of this size on the diagonal
@@ -224,6 +225,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
   for (const int64_t clusters : a.clusters) {
     set_memberships(in, clusters, density);
     SampleOptions sampling;
+    sampling.probe_unit = a.probe_unit;
     EdgeCredit credit;
     credit.query_membership = in.membership;
     credit.key_side = in.key_side;
@@ -339,6 +341,11 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
   command->add_option("--probe-rate", arguments->probe_rate, "share of the absent pairs that is probed")
       ->capture_default_str()
       ->check(number_above(0));
+  command
+      ->add_option("--probe-unit", arguments->probe_unit,
+                   "probes one by one (1) or in squares of 16 queries and keys (16)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({1, 16}));
   command->add_option("--repeats", arguments->repeats, "calls per round, of six rounds")
       ->capture_default_str()
       ->check(whole_number(1));

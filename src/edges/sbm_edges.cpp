@@ -126,7 +126,8 @@ std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& o) {
                 << ", exploration=" << o.exploration << (o.exploration_in_eval ? " (also in eval)" : "")
                 << ", estimator=" << to_string(o.estimator) << " (" << to_string(o.present_form) << ")"
                 << ", gradient_clip=" << o.gradient_clip << ", probe_rate=" << o.probe_rate << " (at most "
-                << o.probes_per_row << " a row), density_penalty=" << to_string(o.density_penalty)
+                << o.probes_per_row << " a row, in units of " << o.probe_unit
+                << "), density_penalty=" << to_string(o.density_penalty)
                 << ", sampler=" << to_string(o.sampler) << (o.count_padding ? ", padding counted" : "")
                 << (o.self_loops ? ", self_loops" : "");
 }
@@ -142,6 +143,10 @@ SbmEdgesImpl::SbmEdgesImpl(SbmEdgesOptions given) : options(given) {
   TORCH_CHECK_VALUE(options.probes_per_row >= 0 && options.gradient_clip >= 0 && options.cluster_std >= 0,
                     "SbmEdges: expected probes_per_row, gradient_clip and cluster_std of at least 0; got ",
                     options.probes_per_row, ", ", options.gradient_clip, " and ", options.cluster_std);
+  TORCH_CHECK_VALUE(options.probe_unit == 1 || options.probe_unit == 16,
+                    "SbmEdges: expected probe_unit 1 (probes one by one) or 16 (squares of 16 queries and "
+                    "keys); got ",
+                    options.probe_unit);
   const int64_t groups = options.shared_mlp ? 1 : options.num_heads, dim = options.head_dim;
   clusters = register_parameter("clusters", at::empty({options.num_heads, options.clusters, dim}));
   mlp_weight1 = register_parameter("mlp_weight1", at::empty({groups, dim, dim}));
@@ -253,6 +258,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     SampleOptions probing = sampling;
     probing.key_mask = request.key_mask;
     probing.query_mask = request.query_mask();
+    probing.probe_unit = options.probe_unit;
     credit.probe_rates = probe_rates(options, request);
     credit.probes = sample_probe_edges(choice.edges, credit.probe_rates, probing);
   }

@@ -7,7 +7,9 @@
 
 #include <edgewise/graph/edge_set.h>
 
+#include "graph/edge_windows.h"
 #include "kernels/cuda/tile_params.h"
+#include "kernels/cuda/window_params.h"
 
 namespace edgewise::graph {
 
@@ -23,6 +25,15 @@ inline void check_launch(const char* kernel, int error) {
 }
 inline uint32_t* words_of(const at::Tensor& tiles) {
   return tiles.defined() ? reinterpret_cast<uint32_t*>(tiles.mutable_data_ptr<int32_t>()) : nullptr;
+}
+// Sparse heads and their windows as the kernels take them; the tensors must live until the launch.
+inline kernels::cuda::FewEdges few_edges(const SparseHeads& heads) {
+  if (!heads.edges_per_head.defined()) return {};
+  return {reinterpret_cast<const uint64_t*>(heads.edges_per_head.const_data_ptr<int64_t>()),
+          heads.most_edges};
+}
+inline kernels::cuda::WindowLists window_lists(const EdgeWindows& windows) {
+  return {words_of(windows.entries), windows.turns.mutable_data_ptr<uint8_t>()};
 }
 
 }  // namespace edgewise::graph

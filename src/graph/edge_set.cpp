@@ -41,8 +41,10 @@ struct EdgeSet::Layouts {
   at::Tensor transposed_tiles, used_tiles;
   at::Tensor edges_per_head;  // [B, H] int64
   at::Tensor mask;
-  std::optional<graph::EdgeWindows> windows;
-  bool windows_asked_for = false;
+  std::optional<graph::EdgeUnits> units;
+  std::optional<graph::EdgeWindows> windows[2];  // by queries, by keys
+  double windows_asked_for[2] = {-1, -1};        // the density
+  graph::SparseHeads missing;                    // in transposed_tiles
 
   void make_csr() {
     const std::lock_guard lock(mutex);
@@ -100,6 +102,12 @@ EdgeSet EdgeSet::from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at
   layouts->tiles = std::move(tiles);
   layouts->edges_per_head = std::move(edges_per_head);
   return EdgeSet(std::move(layouts));
+}
+
+EdgeSet EdgeSet::from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units) {
+  EdgeSet edges = from_trusted_tiles(shape, std::move(tiles));
+  edges.layouts_->units = std::move(units);
+  return edges;
 }
 
 EdgeSet EdgeSet::from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
@@ -164,9 +172,26 @@ const at::Tensor& EdgeSet::tiles() const {
 
 const at::Tensor& EdgeSet::transposed_tiles() const {
   const std::lock_guard lock(layouts_->mutex);
-  if (!layouts_->transposed_tiles.defined())
+  if (!layouts_->transposed_tiles.defined() || layouts_->missing.edges_per_head.defined()) {
     layouts_->transposed_tiles = graph::transposed_tiles(layouts_->shape, tiles());
+    layouts_->missing = {};
+  }
   return layouts_->transposed_tiles;
+}
+
+at::Tensor EdgeSet::transposed_tiles(const graph::SparseHeads& without) const {
+  const std::lock_guard lock(layouts_->mutex);
+  const bool there = layouts_->transposed_tiles.defined() &&
+                     (!layouts_->missing.edges_per_head.defined() || layouts_->missing == without);
+  if (!there) {
+    layouts_->transposed_tiles = graph::cuda_transposed_tiles(layouts_->shape, tiles(), without);
+    layouts_->missing = without;
+  }
+  return layouts_->transposed_tiles;
+}
+
+const graph::EdgeUnits* EdgeSet::units() const {
+  return layouts_->units ? &*layouts_->units : nullptr;
 }
 
 const at::Tensor& EdgeSet::used_tiles() const {
@@ -290,14 +315,21 @@ at::Tensor EdgeSet::edges_per_head() const {
   return layouts_->edges_per_head;
 }
 
-graph::EdgeWindows EdgeSet::windows(int block_keys, double density) const {
+graph::SparseHeads EdgeSet::sparse_heads(double density) const {
+  const std::lock_guard lock(layouts_->mutex);
+  if (layouts_->edges_per_head.defined()) layouts_->edges_per_head = layouts_->edges_per_head.contiguous();
+  return {edges_per_head(), density * static_cast<double>(shape().queries * shape().keys)};
+}
+
+graph::EdgeWindows EdgeSet::windows(double density, bool by_keys) const {
   const std::lock_guard lock(layouts_->mutex);
   TORCH_CHECK_VALUE(device().is_cuda(), "EdgeSet::windows: expected edges on CUDA; got ", device());
-  if (layouts_->windows && layouts_->windows->entries.size(3) == block_keys) return *layouts_->windows;
-  graph::EdgeWindows result =
-      graph::edge_windows(layouts_->shape, tiles(), edges_per_head(), block_keys, density);
-  if (layouts_->windows_asked_for) layouts_->windows = result;
-  layouts_->windows_asked_for = true;
+  const graph::SparseHeads heads = sparse_heads(density);
+  auto& kept = layouts_->windows[by_keys];
+  if (kept && kept->heads.most_edges >= heads.most_edges) return {kept->entries, kept->turns, heads};
+  graph::EdgeWindows result = graph::edge_windows(layouts_->shape, tiles(), heads, by_keys);
+  if (layouts_->windows_asked_for[by_keys] >= density) kept = result;
+  layouts_->windows_asked_for[by_keys] = density;
   return result;
 }
 

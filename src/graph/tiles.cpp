@@ -98,11 +98,8 @@ std::pair<at::Tensor, at::Tensor> csr_from_tiles(const EdgeShape& shape, const a
 
 at::Tensor transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   const EdgeShape turned{shape.batch, shape.heads, shape.keys, shape.queries};
-  at::Tensor result = empty_tiles(turned, tiles.device(), /*zeroed=*/tiles.is_cpu());
-  if (!tiles.is_cpu()) {
-    cuda_transpose_tiles(shape, tiles, result);
-    return result;
-  }
+  if (!tiles.is_cpu()) return cuda_transposed_tiles(shape, tiles, {});
+  at::Tensor result = empty_tiles(turned, tiles.device(), /*zeroed=*/true);
   const int32_t* const words = tiles.const_data_ptr<int32_t>();
   const int64_t rows = tile_count(shape.queries), columns = tile_count(shape.keys);
   for_strips(turned, result.mutable_data_ptr<int32_t>(), [&](int64_t row, int32_t* strip, int inside) {

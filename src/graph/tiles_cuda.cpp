@@ -7,7 +7,6 @@
 
 #include "graph/cuda_launch.h"
 #include "graph/edge_windows.h"
-#include "kernels/cuda/window_params.h"
 
 namespace edgewise::graph {
 
@@ -42,11 +41,15 @@ std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, co
   return {offsets, columns};
 }
 
-void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::Tensor& transposed) {
+at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles,
+                                 const SparseHeads& without) {
   const c10::cuda::CUDAGuard guard(tiles.device());
+  at::Tensor transposed = empty_tiles({shape.batch, shape.heads, shape.keys, shape.queries}, tiles.device(),
+                                      /*zeroed=*/false);
   check_launch("transpose_tiles",
                kernels::cuda::launch_transpose_tiles(tile_shape(shape), words_of(tiles), words_of(transposed),
-                                                     current_stream()));
+                                                     few_edges(without), current_stream()));
+  return transposed;
 }
 
 at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
@@ -59,26 +62,22 @@ at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   return flags;
 }
 
-EdgeWindows edge_windows(const EdgeShape& shape, const at::Tensor& tiles, const at::Tensor& edges_per_head,
-                         int block_keys, double density) {
+EdgeWindows edge_windows(const EdgeShape& shape, const at::Tensor& tiles, const SparseHeads& heads,
+                         bool by_keys) {
   const c10::cuda::CUDAGuard guard(tiles.device());
-  const int64_t heads = shape.batch * shape.heads;
-  const at::Tensor counts = edges_per_head.contiguous();
+  const int64_t outer = by_keys ? shape.keys : shape.queries, inner = by_keys ? shape.queries : shape.keys;
+  const int64_t windows = kernels::cuda::WindowLists::windows(outer),
+                blocks = kernels::cuda::WindowLists::blocks(inner), count = shape.batch * shape.heads;
+  EdgeWindows result;
+  result.entries = at::empty({count, windows, blocks, kernels::cuda::kWindowBlock}, tiles.options());
+  result.turns = at::empty({count, windows, blocks}, tiles.options().dtype(at::kByte));
+  result.heads = heads;
   kernels::cuda::BuildWindowsParams params;
   params.shape = tile_shape(shape);
   params.tiles = words_of(tiles);
-  params.edge_counts = reinterpret_cast<const uint64_t*>(counts.const_data_ptr<int64_t>());
-  params.most_edges = density * static_cast<double>(shape.queries * shape.keys);
-  params.lists.block_keys = block_keys;
-  const int64_t windows = kernels::cuda::WindowLists::windows(shape.queries),
-                blocks = params.lists.blocks(shape.keys);
-  EdgeWindows result;
-  result.entries = at::empty({heads, windows, blocks, block_keys}, tiles.options());
-  result.ends = at::empty({heads, windows, blocks}, tiles.options().dtype(at::kShort));
-  result.by_windows = at::empty({heads}, tiles.options().dtype(at::kByte));
-  params.lists.entries = words_of(result.entries);
-  params.lists.ends = reinterpret_cast<uint16_t*>(result.ends.mutable_data_ptr<int16_t>());
-  params.by_windows = result.by_windows.mutable_data_ptr<uint8_t>();
+  params.sparse = few_edges(heads);
+  params.by_keys = by_keys;
+  params.lists = window_lists(result);
   check_launch("build_windows", kernels::cuda::launch_build_windows(params, current_stream()));
   return result;
 }

@@ -1,6 +1,7 @@
 // Bit tiles of CUDA tensors. Without CUDA in the build these throw and say how to get it.
 #pragma once
 
+#include "graph/edge_windows.h"
 #include "graph/tiles.h"
 
 namespace edgewise::graph {
@@ -9,7 +10,8 @@ void cuda_tiles_from_csr(const EdgeShape& shape, const at::Tensor& row_offsets, 
                          at::Tensor& tiles);
 at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles);  // [B*H*L] int32
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles);
-void cuda_transpose_tiles(const EdgeShape& shape, const at::Tensor& tiles, at::Tensor& transposed);
+// Those of the heads `without` are not written.
+at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles, const SparseHeads& without);
 at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles);
 
 }  // namespace edgewise::graph

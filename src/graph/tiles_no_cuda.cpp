@@ -25,7 +25,7 @@ at::Tensor cuda_tile_degrees(const EdgeShape&, const at::Tensor&) {
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape&, const at::Tensor&) {
   not_built();
 }
-void cuda_transpose_tiles(const EdgeShape&, const at::Tensor&, at::Tensor&) {
+at::Tensor cuda_transposed_tiles(const EdgeShape&, const at::Tensor&, const SparseHeads&) {
   not_built();
 }
 
@@ -33,7 +33,7 @@ at::Tensor cuda_used_tiles(const EdgeShape&, const at::Tensor&) {
   not_built();
 }
 
-EdgeWindows edge_windows(const EdgeShape&, const at::Tensor&, const at::Tensor&, int, double) {
+EdgeWindows edge_windows(const EdgeShape&, const at::Tensor&, const SparseHeads&, bool) {
   not_built();
 }
 

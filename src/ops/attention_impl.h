@@ -8,7 +8,13 @@
 #include <edgewise/ops/edge_credit.h>
 #include <edgewise/ops/functional.h>
 
+#include <memory>
+
 #include "kernels/params.h"
+
+namespace edgewise::graph {
+struct EdgeWindows;
+}
 
 namespace edgewise::ops {
 
@@ -20,6 +26,7 @@ struct AttentionInputs {
   double scale = 1;
   double dropout_p = 0;
   at::Tensor head_keys;  // [B*H] int64 on CPU: stream keys of the dropout; undefined when dropout_p = 0
+  bool gradients_follow = false;  // a backward pass may follow
 
   // fp64 for fp64, else fp32: the type of lse and of per-edge values.
   at::ScalarType accumulator() const { return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -33,6 +40,8 @@ struct AttentionForward {
   // and the choice would be another.
   std::optional<functional::Backend> backend = std::nullopt;
   bool gathered = false;  // of the kernels on CUDA: edges one by one
+  std::shared_ptr<const graph::EdgeWindows> windows =
+      nullptr;  // of the kernels on CUDA: lists by queries, if small
 };
 
 // What to compute for the learner beside dq, dk, dv.

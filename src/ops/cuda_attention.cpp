@@ -5,10 +5,8 @@
 #include <ATen/ops/tensor.h>
 
 #include "graph/cuda_launch.h"
-#include "graph/edge_windows.h"
 #include "graph/tiles.h"
 #include "kernels/cuda/gather_params.h"
-#include "kernels/cuda/window_params.h"
 #include "ops/cuda_impl.h"
 
 namespace edgewise::ops {
@@ -16,17 +14,25 @@ namespace {
 
 using graph::check_launch;
 using graph::current_stream;
+using graph::few_edges;
 using graph::tile_shape;
 using graph::words_of;
 using kernels::Bf16;
 using kernels::cuda::HeadTensor;
 
-// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md); and, forward,
-// windows do (docs/kernels/cuda-windows.md).
+// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md); and below these
+// windows do, forward and backward (docs/kernels/cuda-windows.md).
 constexpr double kGatherDensity = 0.022;
 double window_density(int64_t head_dim) {
   return head_dim == 32 ? 0.03 : 0.015;
 }
+double backward_window_density(int64_t head_dim, int64_t clusters) {
+  if (head_dim == 32) return clusters == 0 ? 0.03 : clusters == 32 ? 0.045 : 0.05;
+  return 0.03;
+}
+constexpr double kBackwardWindowDensity = 0.05;  // the largest of these
+// Lists of windows up to this size stay from the forward pass for the backward pass.
+constexpr int64_t kKeptWindowBytes = int64_t{1} << 29;
 constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
 
 template <typename T>
@@ -91,11 +97,28 @@ bool by_gather(const AttentionInputs& in) {
 bool by_windows(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
   if (in.dropout_p > 0 || by_gather(in)) return false;
-  if (!kernels::cuda::windows_take(in.query.size(3)) || shape.keys > kernels::cuda::kMostWindowKeys)
-    return false;
+  if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
   return !in.edges.has_csr() || rarer_than(window_density(in.query.size(3)), in.edges);
+}
+
+// The same backward; else why not.
+std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit* credit) {
+  const EdgeShape& shape = in.edges.shape();
+  const int64_t dim = in.query.size(3),
+                clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
+  if (in.dropout_p > 0) return "dropout on the attention weights";
+  if (!kernels::cuda::window_backward_takes(dim, clusters))
+    return "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters";
+  if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535)
+    return "lists of windows would be large";
+  if (credit && credit->fixed) return "edges that the learner did not decide";
+  if (credit && credit->discarded) return "edges that were drawn but not attended";
+  if (credit && credit->probes && !credit->probes->units()) return "probes that come one by one";
+  if (in.edges.has_csr() && !rarer_than(backward_window_density(dim, clusters), in.edges))
+    return "too many edges";
+  return "";
 }
 
 // Edges that were given may have structure; sampled ones leave no tile empty.
@@ -157,10 +180,8 @@ void window_forward(const AttentionInputs& in, const graph::EdgeWindows& windows
   params.query = view<Bf16>(in.query);
   params.key = view<Bf16>(in.key);
   params.value = view<Bf16>(in.value);
-  params.by_windows = windows.by_windows.const_data_ptr<uint8_t>();
-  params.lists.entries = words_of(windows.entries);
-  params.lists.ends = reinterpret_cast<uint16_t*>(windows.ends.mutable_data_ptr<int16_t>());
-  params.lists.block_keys = static_cast<int>(windows.entries.size(3));
+  params.sparse = few_edges(windows.heads);
+  params.lists = graph::window_lists(windows);
   params.tiles = words_of(in.edges.tiles());
   params.output = mutable_view<Bf16>(result.output);
   params.lse = result.lse.mutable_data_ptr<float>();
@@ -250,11 +271,11 @@ void gather_backward(const AttentionInputs& in, const AttentionForward& forward,
   check_launch("gather_backward", kernels::cuda::launch_gather_backward(params, current_stream()));
 }
 
-void tile_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
-                   const CreditRequest& request, AttentionBackward& result) {
-  const EdgeShape& shape = in.edges.shape();
-  kernels::cuda::TileBackwardParams params;
-  params.shape = tile_shape(shape);
+// What both backward passes over tiles and over windows take.
+template <typename Params>
+void fill_backward(Params& params, const AttentionInputs& in, const AttentionForward& forward,
+                   const at::Tensor& grad, const AttentionBackward& result) {
+  params.shape = tile_shape(in.edges.shape());
   params.head_dim = in.query.size(3);
   params.scale = static_cast<float>(in.scale);
   params.query = view<Bf16>(in.query);
@@ -263,31 +284,92 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   params.output = view<Bf16>(forward.output);
   params.grad_output = view<Bf16>(grad);
   params.lse = forward.lse.const_data_ptr<float>();
+  params.query_grad = mutable_view<Bf16>(result.query);
+  params.key_grad = mutable_view<Bf16>(result.key);
+  params.value_grad = mutable_view<Bf16>(result.value);
+}
+template <typename Params>
+void fill_learner(Params& params, const LearnerTensors& learner, const EdgeCredit& credit) {
+  learner.fill(params.credit, credit);
+  params.credit.query_membership = view<Bf16>(learner.query_membership);
+  params.credit.key_side = view<Bf16>(learner.key_side);
+  if (credit.probes) params.credit.probes = words_of(credit.probes->tiles());
+}
+
+// The heads with few edges, and only they; which these are.
+graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionForward& forward,
+                                   const at::Tensor& grad, const EdgeCredit* credit,
+                                   const LearnerTensors* learner, const AttentionBackward& result) {
+  const EdgeShape& shape = in.edges.shape();
+  const int64_t dim = in.query.size(3), clusters = learner ? learner->query_membership.size(3) : 0;
+  const double density = backward_window_density(dim, clusters);
+  const graph::SparseHeads heads = in.edges.sparse_heads(density);
+  const bool known = forward.windows && forward.windows->heads.most_edges >= heads.most_edges;
+  const graph::EdgeWindows by_queries =
+      known ? *forward.windows : in.edges.windows(density, /*by_keys=*/false);
+  const graph::EdgeWindows by_keys = in.edges.windows(density, /*by_keys=*/true);
+  kernels::cuda::WindowBackwardParams params;
+  fill_backward(params, in, forward, grad, result);
+  params.sparse = few_edges(heads);
+  params.by_queries = graph::window_lists(by_queries);
+  params.by_keys = graph::window_lists(by_keys);
+  const auto rows = [&](int64_t tokens) {
+    return at::empty(
+        {shape.batch * shape.heads, kernels::cuda::WindowLists::blocks(tokens) * kernels::cuda::kWindowBlock,
+         kernels::cuda::window_row_bytes(dim, clusters)},
+        in.query.options().dtype(at::kByte));
+  };
+  const at::Tensor query_rows = rows(shape.queries), key_rows = rows(shape.keys);
+  params.query_rows = query_rows.mutable_data_ptr<uint8_t>();
+  params.key_rows = key_rows.mutable_data_ptr<uint8_t>();
+  if (learner) {
+    fill_learner(params, *learner, *credit);
+    if (credit->probes) {
+      params.units_by_queries = credit->probes->units()->by_queries.const_data_ptr<uint8_t>();
+      params.units_by_keys = credit->probes->units()->by_keys.const_data_ptr<uint8_t>();
+    }
+  }
+  check_launch("window_backward", kernels::cuda::launch_window_backward(params, current_stream()));
+  return heads;
+}
+
+void tile_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
+                   const CreditRequest& request, AttentionBackward& result) {
+  const EdgeShape& shape = in.edges.shape();
+  std::optional<LearnerTensors> learner;
+  if (request.learner) {
+    learner.emplace(request, in, at::kBFloat16);
+    learner->give(result, *request.learner);
+    result.has_discarded = true;
+  }
+  graph::SparseHeads sparse;
+  if (window_backward_refusal(in, request.learner).empty())
+    sparse = window_backward(in, forward, grad, request.learner, learner ? &*learner : nullptr, result);
+  kernels::cuda::TileBackwardParams params;
+  fill_backward(params, in, forward, grad, result);
+  params.left_out = few_edges(sparse);
   const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
   params.row_values = row_values.mutable_data_ptr<float>();
   params.tiles = words_of(in.edges.tiles());
-  params.tiles_transposed = words_of(in.edges.transposed_tiles());
+  const auto transposed = [&](const EdgeSet& edges) {
+    return sparse.edges_per_head.defined() ? edges.transposed_tiles(sparse) : edges.transposed_tiles();
+  };
+  const at::Tensor tiles_transposed = transposed(in.edges);
+  params.tiles_transposed = words_of(tiles_transposed);
   params.used = used_tiles(in.edges);
-  at::Tensor dropped_transposed;
+  at::Tensor dropped_transposed, probes_transposed;
   if (in.dropout_p > 0) {
     dropped_transposed = graph::transposed_tiles(shape, forward.dropped);
     params.dropped = words_of(forward.dropped);
     params.dropped_transposed = words_of(dropped_transposed);
     params.keep_scale = keep_scale(in);
   }
-  params.query_grad = mutable_view<Bf16>(result.query);
-  params.key_grad = mutable_view<Bf16>(result.key);
-  params.value_grad = mutable_view<Bf16>(result.value);
-  std::optional<LearnerTensors> learner;
-  if (request.learner) {
+  if (learner) {
     const EdgeCredit& credit = *request.learner;
-    learner.emplace(request, in, at::kBFloat16);
-    learner->fill(params.credit, credit);
-    params.credit.query_membership = view<Bf16>(learner->query_membership);
-    params.credit.key_side = view<Bf16>(learner->key_side);
+    fill_learner(params, *learner, credit);
     if (credit.probes) {
-      params.credit.probes = words_of(credit.probes->tiles());
-      params.credit.probes_transposed = words_of(credit.probes->transposed_tiles());
+      probes_transposed = transposed(*credit.probes);
+      params.credit.probes_transposed = words_of(probes_transposed);
     }
     if (credit.fixed) {
       params.credit.fixed = words_of(credit.fixed->tiles());
@@ -297,8 +379,6 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
       params.credit.discarded = words_of(credit.discarded->tiles());
       params.credit.discarded_transposed = words_of(credit.discarded->transposed_tiles());
     }
-    learner->give(result, credit);
-    result.has_discarded = true;
   }
   check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
 }
@@ -327,11 +407,16 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
              : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
     return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +
                     " clusters is not built"};
-  const bool windows = by_windows(in);
   if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
-  if (windows)
+  if (by_windows(in)) {
+    const std::string refusal = window_backward_refusal(in, credit);
     return {"windows and tiles",
-            "forward by windows for heads with few edges, as the device counts them, else by tiles"};
+            refusal.empty()
+                ? "by windows for heads with few edges, as the device counts them, else by tiles"
+                : "forward by windows for heads with few edges, as the device counts them, else by tiles; "
+                  "backward by tiles: " +
+                      refusal};
+  }
   return {"tiles", in.edges.has_csr() ? "edges are dense enough" : "the edges are tiles already"};
 }
 
@@ -348,13 +433,18 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
                                                 : gather_forward<Bf16>(in, result);
   std::optional<graph::EdgeWindows> windows;
   if (by_windows(in)) {
-    windows = in.edges.windows(kernels::cuda::window_block_keys(in.query.size(3)),
-                               window_density(in.query.size(3)));
+    // The backward pass may take heads with more edges; then the lists serve both.
+    const double density = window_density(in.query.size(3));
+    const double listed = in.gradients_follow ? std::max(density, kBackwardWindowDensity) : density;
+    windows = in.edges.windows(listed, /*by_keys=*/false);
+    if (in.gradients_follow && windows->entries.numel() * 4 <= kKeptWindowBytes)
+      result.windows = std::make_shared<graph::EdgeWindows>(*windows);
+    windows->heads = in.edges.sparse_heads(density);
     window_forward(in, *windows, result);
   }
   kernels::cuda::TileForwardParams params;
   params.used = used_tiles(in.edges);
-  if (windows) params.left_out = windows->by_windows.const_data_ptr<uint8_t>();
+  if (windows) params.left_out = few_edges(windows->heads);
   params.shape = tile_shape(shape);
   params.head_dim = in.query.size(3);
   params.scale = static_cast<float>(in.scale);

@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "graph/cuda_launch.h"
@@ -150,6 +151,36 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const EdgeShape& shape = edges.shape();
   const at::Device device = edges.device();
   const c10::cuda::CUDAGuard guard(device);
+  const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
+  const at::Tensor query_mask = mask_bytes(options.query_mask, device),
+                   key_mask = mask_bytes(options.key_mask, device);
+  const at::Tensor columns = column_words(shape, device);
+  const at::Tensor probes = graph::empty_tiles(shape, device, /*zeroed=*/false);
+  const auto fill = [&](auto& params) {
+    params.shape = tile_shape(shape);
+    params.tiles = words_of(edges.tiles());
+    params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+    params.query_mask = bytes_of(query_mask);
+    params.key_mask = bytes_of(key_mask);
+    params.is_causal = options.is_causal;
+    params.column_words = words_of(columns);
+    params.probes = words_of(probes);
+  };
+  if (options.probe_unit > 1) {
+    const at::Tensor device_rates = at::tensor(rates, at::kDouble).to(device, /*non_blocking=*/true);
+    const auto flags = [&](int64_t outer, int64_t inner) {
+      return at::zeros({shape.batch * shape.heads, (outer + 63) / 64 * 4, graph::unit_bytes(inner)},
+                       at::TensorOptions().dtype(at::kByte).device(device));
+    };
+    const graph::EdgeUnits units{flags(shape.queries, shape.keys), flags(shape.keys, shape.queries)};
+    kernels::cuda::UnitProbeParams params;
+    fill(params);
+    params.rates = device_rates.const_data_ptr<double>();
+    params.by_queries = units.by_queries.mutable_data_ptr<uint8_t>();
+    params.by_keys = units.by_keys.mutable_data_ptr<uint8_t>();
+    check_launch("unit_probes", kernels::cuda::launch_unit_probes(params, current_stream()));
+    return EdgeSet::from_trusted_units(shape, probes, units);
+  }
   const at::Tensor laws = at::empty({shape.batch, static_cast<int64_t>(sizeof(kernels::CoinLaw))},
                                     at::TensorOptions().dtype(at::kByte));
   for (int64_t b = 0; b < shape.batch; ++b)
@@ -157,20 +188,8 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
         kernels::coin_law(rates[static_cast<size_t>(b)]);
   const at::Tensor device_laws = laws.to(device, /*non_blocking=*/true);
   kernels::cuda::TileProbeParams params;
-  params.shape = tile_shape(shape);
-  params.tiles = words_of(edges.tiles());
-  const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
-  params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+  fill(params);
   params.laws = static_cast<const kernels::CoinLaw*>(device_laws.const_data_ptr());
-  const at::Tensor query_mask = mask_bytes(options.query_mask, device),
-                   key_mask = mask_bytes(options.key_mask, device);
-  params.query_mask = bytes_of(query_mask);
-  params.key_mask = bytes_of(key_mask);
-  params.is_causal = options.is_causal;
-  const at::Tensor columns = column_words(shape, device);
-  params.column_words = words_of(columns);
-  const at::Tensor probes = graph::empty_tiles(shape, device, /*zeroed=*/false);
-  params.probes = words_of(probes);
   check_launch("tile_probes", kernels::cuda::launch_tile_probes(params, current_stream()));
   return EdgeSet::from_trusted_tiles(shape, probes);
 }

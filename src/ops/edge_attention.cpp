@@ -2,6 +2,7 @@
 #include <edgewise/ops/functional.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -167,6 +168,9 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
   auto call = c10::make_intrusive<Call>();
   call->inputs = ops::attention_inputs(query.detach(), key.detach(), value.detach(), edges, options.scale);
   call->inputs.dropout_p = options.dropout_p;
+  call->inputs.gradients_follow =
+      at::GradMode::is_enabled() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad() || credit);
   if (options.dropout_p > 0)
     call->inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
   call->backend = options.backend;

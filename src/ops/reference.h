@@ -37,6 +37,10 @@ at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tens
 // Row i is row first_row + i.
 at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device,
                         int64_t first_row = 0);
+// The numbers by which probes in units (kernels/probe_units.h) are chosen, those of a unit at each of its
+// pairs: [B, H, L, S] int64 in [0, 2^32).
+at::Tensor unit_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device,
+                        int64_t first_row = 0);
 // The random words of dropout for all pairs, as the kernels draw them: [B, H, L, S] int64 in [0, 2^32).
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
 // The same for the given edges only: [E].

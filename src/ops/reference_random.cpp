@@ -8,6 +8,7 @@
 
 #include "kernels/pair_numbers.h"
 #include "kernels/philox.h"
+#include "kernels/probe_units.h"
 #include "ops/reference.h"
 #include "ops/walk_random.h"
 
@@ -67,6 +68,23 @@ at::Tensor pair_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at:
   };
   return (halves(kernels::kPairHighLane).bitwise_left_shift(16) + halves(kernels::kPairLowLane))
       .reshape({shape.batch, shape.heads, shape.queries, groups * 32})
+      .narrow(3, 0, shape.keys);
+}
+
+at::Tensor unit_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device,
+                        int64_t first_row) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const int64_t heads = shape.batch * shape.heads,
+                calls = (shape.keys + 4 * kernels::kProbeUnit - 1) / (4 * kernels::kProbeUnit);
+  const at::Tensor rows =
+      (at::arange(shape.queries, options) + first_row).div(kernels::kProbeUnit, "floor").view({1, -1, 1});
+  const auto words = philox_words(head_keys.to(device).view({-1, 1, 1}), rows,
+                                  at::arange(calls, options).view({1, 1, -1}), kernels::kUnitLane, 7);
+  std::vector<at::Tensor> units;
+  for (const at::Tensor& word : words) units.push_back(word.expand({heads, shape.queries, calls}));
+  return at::stack(units, 3)
+      .reshape({shape.batch, shape.heads, shape.queries, calls * 4})
+      .repeat_interleave(kernels::kProbeUnit, 3)
       .narrow(3, 0, shape.keys);
 }
 

@@ -19,6 +19,7 @@
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_scratch.h"
+#include "kernels/probe_units.h"
 #include "ops/cpu_level_variable.h"
 #include "ops/cuda_impl.h"
 #include "ops/reference.h"
@@ -346,11 +347,16 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
                     "sample_probe_edges: expected one rate per item (", shape.batch, "); got ", rates.size());
   for (const double rate : rates)
     TORCH_CHECK_VALUE(rate >= 0 && rate <= 1, "sample_probe_edges: expected rates in [0, 1]; got ", rate);
+  TORCH_CHECK_VALUE(options.probe_unit == 1 || options.probe_unit == kernels::kProbeUnit,
+                    "sample_probe_edges: expected probe_unit 1 or 16; got ", options.probe_unit);
+  const bool units = options.probe_unit > 1;
   if (options.query_offset == 0 && ops::cuda_probe_refusal(edges).empty())
     return ops::cuda_sample_probes(edges, rates, options);
   if (!edges.device().is_cpu()) {
-    const at::Tensor words = ops::reference::pair_words(
-        ops::stream_keys(options.random, kernels::Purpose::kProbes, shape), shape, edges.device());
+    const at::Tensor streams = ops::stream_keys(options.random, kernels::Purpose::kProbes, shape);
+    const at::Tensor words =
+        units ? ops::reference::unit_numbers(streams, shape, edges.device(), options.query_offset)
+              : ops::reference::pair_words(streams, shape, edges.device());
     const at::Tensor limits =
         at::tensor(rates, at::kDouble).to(edges.device()).view({-1, 1, 1, 1}) * 4294967296.0;
     return EdgeSet::from_mask((words.to(at::kDouble) < limits)
@@ -365,7 +371,8 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
             [&](int64_t index, int64_t begin, int64_t end, SampleScratch&, SampledRows& out) {
               const double rate = rates[static_cast<size_t>(index / shape.heads)];
               const kernels::cpu::ExistingEdges existing{offsets + index * shape.queries, columns};
-              kernels::cpu::sample_absent(plan.head(shape, options, index), existing, rate, begin, end, out);
+              (units ? kernels::cpu::sample_absent_units : kernels::cpu::sample_absent)(
+                  plan.head(shape, options, index), existing, rate, begin, end, out);
             });
   return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
 }

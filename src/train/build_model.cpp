@@ -42,6 +42,7 @@ SbmEdgesOptions sbm_options(const Recipe& recipe) {
   override_with(options.gradient_clip, attention.gradient_clip);
   override_with(options.probe_rate, attention.probe_rate);
   override_with(options.probes_per_row, attention.probes_per_row);
+  override_with(options.probe_unit, attention.probe_unit);
   override_with(options.density_penalty, attention.density_penalty, parse_density_penalty);
   override_with(options.self_loops, attention.self_loops);
   override_with(options.count_padding, attention.count_padding);

@@ -101,6 +101,7 @@ std::vector<RecipeField> make_fields() {
             at_least(0)),
       field(attention, &A::probe_rate, "attention.probe_rate", "counterfactual: share of absent edges probed", share()),
       field(attention, &A::probes_per_row, "attention.probes_per_row", "counterfactual: at most so many probes per query on average; 0 = no limit", at_least(0)),
+      field(attention, &A::probe_unit, "attention.probe_unit", "counterfactual: probes one by one (1) or in squares of 16 queries and keys (16)", at_least(1)),
       field(attention, &A::density_penalty, "attention.density_penalty", "expected density, or the sampled one",
             one_of({"exact", "sampled"})),
       field(attention, &A::self_loops, "attention.self_loops", "every token attends to itself"),

@@ -122,6 +122,35 @@ TEST_F(CudaAttention, TakesEachHeadItsOwnWay) {
   }
 }
 
+// The same backward, and twice the same.
+TEST_F(CudaAttention, TakesEachHeadItsOwnWayBack) {
+  at::Tensor mask = kit::random_mask({2, 2, 450, 520}, 0.015, 5);
+  mask.select(1, 1).logical_or_(kit::random_mask({2, 1, 450, 520}, 0.2, 6).select(1, 0));
+  const EdgeSet edges = EdgeSet::from_mask(mask),
+                on_device = EdgeSet::from_trusted_tiles(edges.shape(), edges.to(at::kCUDA).tiles());
+  for (const int64_t dim : {32, 64}) {
+    const auto make = [&](int64_t tokens, int64_t seed) {
+      return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
+    };
+    const at::Tensor q = make(450, 1), k = make(520, 2), v = make(520, 3), g = make(450, 4);
+    const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
+                                g.to(at::kDouble), Backend::kReference);
+    const Result found = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel),
+                 again = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel);
+    for (const int64_t head : {0, 1}) {
+      const auto error = [&](const at::Tensor& f, const at::Tensor& e) {
+        return relative_error(f.select(1, head), e.select(1, head));
+      };
+      EXPECT_LE(error(found.output, expected.output), 1.5e-2) << dim << " " << head;
+      EXPECT_LE(error(found.query, expected.query), 1.5e-2) << dim << " " << head;
+      EXPECT_LE(error(found.key, expected.key), 1.5e-2) << dim << " " << head;
+      EXPECT_LE(error(found.value, expected.value), 1.5e-2) << dim << " " << head;
+    }
+    EXPECT_TRUE(at::equal(found.query, again.query) && at::equal(found.key, again.key) &&
+                at::equal(found.value, again.value));
+  }
+}
+
 // Tiles without edges are passed over, in both passes and beside full ones.
 TEST_F(CudaAttention, PassesOverEmptyTiles) {
   at::Tensor mask = at::zeros({1, 2, 512, 512}, at::kBool);

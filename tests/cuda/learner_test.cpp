@@ -1,6 +1,7 @@
 // The gradients of the memberships from the CUDA kernels against the reference, for each estimator and with
 // probes.
 #include <edgewise/ops/functional.h>
+#include <edgewise/ops/sample.h>
 
 #include <gtest/gtest.h>
 
@@ -24,6 +25,7 @@ struct Case {
   bool fixed = false,
        discarded = false;  // edges that the learner did not decide; pairs drawn but not attended
   bool blocks = false;     // only pairs of the same 64 queries and keys
+  bool windows = false;    // edges as tiles that nobody counted, and probes in units
 };
 const std::vector<Case> kCases = {
     {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},
@@ -51,11 +53,34 @@ const std::vector<Case> kCases = {
     {"logit, both, in blocks", Estimator::kLogit, 0, false, true, 32, 0.6, 32, true, true, true},
     {"logit, fixed, in blocks, head dim 64, 128 clusters", Estimator::kLogit, 0, false, false, 128, 0.6, 64,
      true, false, true},
+    {"counterfactual, units", Estimator::kCounterfactual, 0, true, true, 128, 0.2, 32, false, false, false,
+     true},
+    {"counterfactual, windows", Estimator::kCounterfactual, 0, true, false, 32, 0.02, 32, false, false, false,
+     true},
+    {"counterfactual, windows, 128 clusters", Estimator::kCounterfactual, 0, true, false, 128, 0.02, 32,
+     false, false, false, true},
+    {"counterfactual, density, windows", Estimator::kCounterfactual, 0, true, true, 20, 0.02, 32, false,
+     false, false, true},
+    {"paper, windows", Estimator::kPaper, 0, false, true, 32, 0.02, 32, false, false, false, true},
+    {"logit, clipped, windows", Estimator::kLogit, 0.01, false, true, 128, 0.02, 32, false, false, false,
+     true},
+    {"logit, windows, head dim 64", Estimator::kLogit, 0, false, false, 32, 0.01, 64, false, false, false,
+     true},
+    {"counterfactual, windows, head dim 64", Estimator::kCounterfactual, 0, true, false, 32, 0.02, 64, false,
+     false, false, true},
+    {"counterfactual, windows, head dim 64, 128 clusters", Estimator::kCounterfactual, 0, true, false, 128,
+     0.02, 64, false, false, false, true},
 };
 
 struct Grads {
-  at::Tensor query_membership, key_side, query;
+  at::Tensor query_membership, key_side, query, key, value;
 };
+SampleOptions probing() {
+  SampleOptions options;
+  options.probe_unit = 16;
+  options.random = {.seed = 3};
+  return options;
+}
 Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet& edges,
           const EdgeSet& probes) {
   const EdgeShape& shape = edges.shape();
@@ -77,7 +102,13 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
     credit.probes = probes.to(device);
     credit.probe_rates.assign(static_cast<size_t>(shape.batch), 0.05);
   }
-  const EdgeSet device_edges = edges.to(device);
+  EdgeSet device_edges = edges.to(device);
+  if (c.windows && device.is_cuda()) {
+    device_edges = EdgeSet::from_trusted_tiles(shape, device_edges.tiles());
+    if (c.probes)
+      credit.probes = sample_probe_edges(
+          device_edges, std::vector<double>(static_cast<size_t>(shape.batch), 0.05), probing());
+  }
   // A band, some of whose pairs are edges, and what is neither edge nor probe, thinned.
   if (c.fixed)
     credit.fixed = EdgeSet::from_mask(at::ones({shape.queries, shape.keys}, at::kBool)
@@ -90,7 +121,10 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
         EdgeSet::from_mask(kit::random_mask(shape, 0.1, 9)).minus(edges).minus(probes).to(device);
   if (device.is_cuda()) {
     const auto choice = ops::choose_cuda_attention(ops::attention_inputs(q, k, v, device_edges, {}), &credit);
-    EXPECT_EQ(choice.kernel, c.edge_density < 0.02 ? "gather" : "tiles") << choice.reason;
+    if (c.windows)
+      EXPECT_EQ(choice.kernel, "windows and tiles") << choice.reason;
+    else
+      EXPECT_EQ(choice.kernel, c.edge_density < 0.02 ? "gather" : "tiles") << choice.reason;
   }
   const auto result = functional::edge_attention(q, k, v, device_edges, credit);
   const at::Tensor g = kit::randn(q.sizes(), 6, at::kBFloat16).to(device, dtype);
@@ -100,12 +134,13 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
         loss +
         (result.sampled_density * at::arange(1, shape.heads + 1, result.sampled_density.options())).sum() * 5;
   loss.backward();
-  return {credit.query_membership.grad(), credit.key_side.grad(), q.grad()};
+  return {credit.query_membership.grad(), credit.key_side.grad(), q.grad(), k.grad(), v.grad()};
 }
 
 TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
-  const EdgeShape shape{2, 2, 210, 170};
   for (const Case& c : kCases) {
+    // Windows: more than a block of 256 on each side, and not a whole number of anything.
+    const EdgeShape shape = c.windows ? EdgeShape{2, 2, 530, 605} : EdgeShape{2, 2, 210, 170};
     at::Tensor mask = kit::random_mask(shape, c.edge_density, 7);
     if (c.blocks)
       mask = mask & (at::arange(shape.queries).div(64, "floor").unsqueeze(1) ==
@@ -113,7 +148,8 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
     mask.select(2, 3).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
     const EdgeSet probes =
-        EdgeSet::from_mask(kit::random_mask(shape, 0.05, 8).logical_and(mask.logical_not()));
+        c.windows ? sample_probe_edges(edges, {0.05, 0.05}, probing())
+                  : EdgeSet::from_mask(kit::random_mask(shape, 0.05, 8).logical_and(mask.logical_not()));
     const Grads expected = run(c, at::kCPU, at::kDouble, edges, probes),
                 found = run(c, at::kCUDA, at::kBFloat16, edges, probes);
     const auto error = [](const at::Tensor& f, const at::Tensor& e) {
@@ -126,6 +162,8 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
         << c.name;
     EXPECT_LE(error(found.key_side, expected.key_side), 1.5e-2) << c.name;
     EXPECT_LE(error(found.query, expected.query), 1.5e-2) << c.name;
+    EXPECT_LE(error(found.key, expected.key), 1.5e-2) << c.name;
+    EXPECT_LE(error(found.value, expected.value), 1.5e-2) << c.name;
   }
 }
 

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/ops/constant_pad_nd.h>
+
+#include "graph/edge_windows.h"
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
 #include "ops/cuda_impl.h"
@@ -56,6 +59,48 @@ TEST_F(CudaSample, DrawsProbesAtTheirRateAndOnlyAmongAbsentPairs) {
     const double found = probes.to_mask()[item].sum().item<double>();
     EXPECT_NEAR(found, rate * count, 5 * std::sqrt(rate * (1 - rate) * count));
   }
+}
+
+// Probes in units are those of the CPU, and the flags by queries and by keys name their squares.
+TEST_F(CudaSample, DrawsTheUnitsOfTheCpu) {
+  const EdgeShape shape{2, 3, 150, 290};
+  const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 1)), on_device = edges.to(at::kCUDA);
+  for (const bool restricted : {false, true})
+    for (const bool tiles : {false, true}) {
+      SampleOptions options;
+      options.probe_unit = 16;
+      options.random = {.seed = 5, .step = 7, .layer = 1};
+      if (restricted) {
+        options.is_causal = true;
+        options.key_mask = kit::rand({2, 290}, 3) < 0.8;
+        options.query_mask = kit::rand({2, 150}, 4) < 0.8;
+      }
+      const EdgeSet expected = sample_probe_edges(edges, {0.1, 0.3}, options);
+      const EdgeSet found = sample_probe_edges(
+          tiles ? EdgeSet::from_trusted_tiles(shape, on_device.tiles()) : on_device, {0.1, 0.3}, options);
+      EXPECT_TRUE(at::equal(found.to_mask().cpu(), expected.to_mask())) << restricted << tiles;
+      ASSERT_EQ(found.units() != nullptr, tiles);
+      if (!tiles || restricted) continue;
+      // Every square that exists, by the probes it holds; none of them is without absent pairs.
+      const auto flags = [](const at::Tensor& mask) {  // [B*H, squares, squares]
+        const int64_t rows = (mask.size(2) + 15) / 16, columns = (mask.size(3) + 15) / 16;
+        const at::Tensor filled =
+            at::constant_pad_nd(mask, {0, columns * 16 - mask.size(3), 0, rows * 16 - mask.size(2)});
+        return filled.reshape({6, rows, 16, columns, 16}).any(4).any(2);
+      };
+      const auto agree = [](const at::Tensor& bytes, const at::Tensor& expected_flags) {
+        const at::Tensor bits = bytes.cpu()
+                                    .unsqueeze(-1)
+                                    .bitwise_right_shift(at::arange(4, at::kByte))
+                                    .bitwise_and(1)
+                                    .flatten(-2)
+                                    .to(at::kBool);
+        return at::equal(bits.narrow(1, 0, expected_flags.size(1)).narrow(2, 0, expected_flags.size(2)),
+                         expected_flags);
+      };
+      EXPECT_TRUE(agree(found.units()->by_queries, flags(expected.to_mask())));
+      EXPECT_TRUE(agree(found.units()->by_keys, flags(expected.to_mask().transpose(2, 3))));
+    }
 }
 
 }  // namespace

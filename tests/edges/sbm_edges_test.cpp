@@ -264,9 +264,27 @@ TEST(SbmEdges, ProbesOnlyInTrainingAndWithinTheirBudget) {
   EXPECT_FALSE(edges->choose(request(1, 1, 120, 8)).credit->probes.has_value());
 }
 
+TEST(SbmEdges, ProbesInUnitsAreAbsentPairsOfWholeSquares) {
+  SbmEdgesOptions options(2, 8);
+  options.probe_rate = 0.2;
+  options.probe_unit = 16;
+  SbmEdges edges(options);
+  const EdgeChoice choice = edges->choose(request(2, 2, 64, 8));
+  const auto squares = [](const at::Tensor& mask) {
+    return mask.view({2, 2, 4, 16, 4, 16}).sum(at::IntArrayRef{3, 5});
+  };
+  const at::Tensor probes = squares(choice.credit->probes->to_mask()),
+                   absent = squares(~choice.edges.to_mask());
+  EXPECT_TRUE(((probes == 0) | (probes == absent)).all().item<bool>());
+  EXPECT_GT(probes.sum().item<int64_t>(), 0);
+}
+
 TEST(SbmEdges, RefusesBadOptionsAndShapes) {
   SbmEdgesOptions options(2, 8);
   options.probe_rate = 2;
+  EXPECT_THROW(SbmEdges{options}, c10::Error);
+  options.probe_rate = 0.02;
+  options.probe_unit = 4;
   EXPECT_THROW(SbmEdges{options}, c10::Error);
   EXPECT_THROW(SbmEdges(SbmEdgesOptions(0, 8)), c10::Error);
   EXPECT_THROW(SbmEdges(SbmEdgesOptions(2, 8))->choose(request(1, 3, 4, 8)), c10::Error);

@@ -162,20 +162,50 @@ TEST_P(Estimators, MeanOverProbeDrawsIsTheDenseOracle) {
   // Bound: 5 of those.
   const int64_t draws = 600;
   const double rate = 0.25;
-  at::Tensor mean = at::zeros_like(oracle);
-  for (int64_t draw = 0; draw < draws; ++draw) {
-    SampleOptions sampling;
-    sampling.random.step = static_cast<uint64_t>(draw);
-    rule.probes = sample_probe_edges(edges, {rate}, sampling);
-    rule.probe_rates = {rate};
-    mean += head.credit(mask, rule, GetParam(), head.probability) / static_cast<double>(draws);
+  for (const int64_t unit : {1, 16}) {
+    at::Tensor mean = at::zeros_like(oracle);
+    for (int64_t draw = 0; draw < draws; ++draw) {
+      SampleOptions sampling;
+      sampling.probe_unit = unit;
+      sampling.random.step = static_cast<uint64_t>(draw);
+      rule.probes = sample_probe_edges(edges, {rate}, sampling);
+      rule.probe_rates = {rate};
+      mean += head.credit(mask, rule, GetParam(), head.probability) / static_cast<double>(draws);
+    }
+    const at::Tensor error =
+        at::where(mask[0][0], at::zeros_like(oracle),
+                  oracle.abs() * std::sqrt((1 - rate) / (rate * static_cast<double>(draws))));
+    EXPECT_TRUE(((mean - oracle).abs() <= 5 * error + 1e-12).all().item<bool>()) << unit;
   }
-  const at::Tensor error =
-      at::where(mask[0][0], at::zeros_like(oracle),
-                oracle.abs() * std::sqrt((1 - rate) / (rate * static_cast<double>(draws))));
-  EXPECT_TRUE(((mean - oracle).abs() <= 5 * error + 1e-12).all().item<bool>());
   EXPECT_GT((~mask[0][0] & (oracle.abs() > 1e-6)).sum().item<int64_t>(),
             10);  // absent edges really get credit
+}
+
+// Probes in units: the mean over all choices of squares, each weighed by its probability, is the oracle.
+TEST_P(Estimators, MeanOverAllChoicesOfProbeUnitsIsTheDenseOracle) {
+  const double rate = 0.3;
+  const Head head(18, 21, 50);
+  for (const PresentForm form : {PresentForm::kSoftmax, PresentForm::kLeaveOneOut}) {
+    const at::Tensor mask = kit::random_mask({1, 1, 18, 21}, 0.2, 51);
+    EdgeCredit rule;
+    rule.present_form = form;
+    rule.probes = EdgeSet::from_mask(~mask);
+    rule.probe_rates = {1};
+    const at::Tensor oracle = head.credit(mask, rule, GetParam(), head.probability);
+    rule.probe_rates = {rate};
+    const at::Tensor square = at::arange(18).div(16, "floor").view({18, 1}) * 2 +
+                              at::arange(21).div(16, "floor").view({1, 21});  // 0 .. 3
+    at::Tensor mean = at::zeros_like(oracle);
+    for (int64_t chosen = 0; chosen < 16; ++chosen) {
+      const at::Tensor inside =
+          at::full_like(square, chosen).bitwise_right_shift(square).bitwise_and(1).to(at::kBool);
+      double weight = 1;
+      for (int64_t n = 0; n < 4; ++n) weight *= chosen >> n & 1 ? rate : 1 - rate;
+      rule.probes = EdgeSet::from_mask(inside & ~mask);
+      mean += weight * head.credit(mask, rule, GetParam(), head.probability);
+    }
+    EXPECT_TRUE(at::allclose(mean, oracle, 1e-9, 1e-11));
+  }
 }
 
 TEST_P(Estimators, SampledDensityReachesTheDecidedEdges) {

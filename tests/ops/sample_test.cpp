@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "kit/random_inputs.h"
+#include "ops/reference.h"
+#include "ops/streams.h"
 
 namespace edgewise {
 namespace {
@@ -186,6 +188,48 @@ TEST(Probes, AreUniformOverAbsentPairs) {
   EXPECT_NEAR(probes.sum().item<double>() / count, 0.1, 4.7 * std::sqrt(0.09 / count));
   EXPECT_TRUE(at::equal(sample_probe_edges(edges, std::vector<double>(400, 1), o).to_mask(), absent));
   EXPECT_EQ(sample_probe_edges(edges, std::vector<double>(400, 0), o).edge_count(), 0);
+}
+
+// In units each absent pair has the same probability as alone, and pairs of one square of 16 x 16 share their
+// fate.
+TEST(Probes, InUnitsAreWholeSquaresAtTheSameRate) {
+  const int64_t items = 600;
+  const double rate = 0.1;
+  const EdgeShape shape{items, 1, 37, 50};
+  const EdgeSet edges =
+      EdgeSet::from_mask(kit::random_mask({1, 1, 37, 50}, 0.3, 5).expand({items, 1, 37, 50}).contiguous());
+  SampleOptions o;
+  o.probe_unit = 16;
+  o.random = {.seed = 3, .step = 4};
+  for (const bool restricted : {false, true}) {
+    at::Tensor allowed = ~edges.to_mask();
+    if (restricted) {
+      o.key_mask = (torch::arange(50) % 5 != 2).unsqueeze(0).expand({items, 50});
+      o.query_mask = (torch::arange(37) < 30).unsqueeze(0).expand({items, 37});
+      o.is_causal = true;
+      allowed = allowed & o.key_mask->view({items, 1, 1, 50}) & o.query_mask->view({items, 1, 37, 1}) &
+                at::ones({37, 50}, at::kBool).tril();
+    }
+    const at::Tensor probes = sample_probe_edges(edges, std::vector<double>(items, rate), o).to_mask();
+    const at::Tensor numbers = ops::reference::unit_numbers(
+        ops::stream_keys(o.random, kernels::Purpose::kProbes, shape), shape, at::kCPU);
+    EXPECT_TRUE(at::equal(probes, allowed & (numbers.to(at::kDouble) < rate * 4294967296.0)));
+    for (int64_t i = 0; i < 37; i += 16)
+      for (int64_t j = 0; j < 50; j += 16) {
+        const auto square = [&](const at::Tensor& x) {
+          return x.narrow(2, i, std::min<int64_t>(16, 37 - i)).narrow(3, j, std::min<int64_t>(16, 50 - j));
+        };
+        const at::Tensor drawn = square(probes).sum(at::IntArrayRef{1, 2, 3}),
+                         whole = square(allowed).sum(at::IntArrayRef{1, 2, 3});
+        EXPECT_TRUE(((drawn == 0) | (drawn == whole)).all().item<bool>());
+        if (whole.sum().item<int64_t>() == 0) continue;
+        EXPECT_NEAR((drawn > 0).sum().item<double>() / items, rate, 5 * std::sqrt(rate * (1 - rate) / items));
+      }
+    EXPECT_TRUE(at::equal(sample_probe_edges(edges, std::vector<double>(items, 1), o).to_mask(), allowed));
+    EXPECT_EQ(sample_probe_edges(edges, std::vector<double>(items, 0), o).edge_count(), 0);
+  }
+  o.probe_unit = 8;
+  EXPECT_THROW(sample_probe_edges(edges, std::vector<double>(items, rate), o), c10::ValueError);
 }
 
 }  // namespace

@@ -15,8 +15,10 @@
 namespace edgewise {
 
 namespace graph {
+struct SparseHeads;
 struct EdgeWindows;
-}
+struct EdgeUnits;
+}  // namespace graph
 
 struct EdgeShape {
   int64_t batch = 0;    // B
@@ -52,6 +54,8 @@ class EdgeSet {
   // the library; edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody
   // asks for CSR.
   static EdgeSet from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head = {});
+  // The same, and the squares of 16 x 16 pairs that hold all of them (src/graph/edge_windows.h).
+  static EdgeSet from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units);
   // From a boolean mask [B, H, L, S], true = edge.
   static EdgeSet from_mask(const at::Tensor& mask);
   static EdgeSet none(const EdgeShape& shape, at::Device device = at::kCPU);
@@ -67,12 +71,15 @@ class EdgeSet {
   const at::Tensor& tiles() const;             // [B*H, ceil(L/64), ceil(S/64), 128] int32
   const at::Tensor& transposed_tiles() const;  // [B*H, ceil(S/64), ceil(L/64), 128] int32
   const at::Tensor& used_tiles() const;  // on CUDA: [B*H, ceil(L/64), ceil(S/64)] uint8, 1 = holds an edge
-  // On CUDA: windows of the heads with at most `density` of all pairs (src/graph/edge_windows.h), in blocks
-  // of `block_keys`; nothing is counted on the host. They take twice the memory of the tiles, so they are
-  // kept only when they are asked for a second time: sampled edges are used once.
-  graph::EdgeWindows windows(int block_keys, double density) const;
-  at::Tensor to_mask() const;    // [B, H, L, S] bool
-  at::Tensor edge_rows() const;  // [E] int64: global row (b*H + h)*L + i of every edge
+  // On CUDA, for heads with at most `density` of all pairs (src/graph/edge_windows.h); nothing is counted on
+  // the host. Windows of 16 queries, or of 16 keys, take twice the memory of the tiles, so they are kept only
+  // when they are asked for a second time: sampled edges are used once.
+  graph::SparseHeads sparse_heads(double density) const;
+  graph::EdgeWindows windows(double density, bool by_keys) const;
+  at::Tensor transposed_tiles(const graph::SparseHeads& without) const;  // theirs are left as they are
+  const graph::EdgeUnits* units() const;  // null unless the set was born with them
+  at::Tensor to_mask() const;             // [B, H, L, S] bool
+  at::Tensor edge_rows() const;           // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
 
   // Set operations; shapes must agree.

@@ -32,6 +32,8 @@ struct SampleOptions {
   // the edges of all at once. Direct sampler only.
   int64_t query_offset = 0;
   bool self_loops = false;  // adds (i, i); needs L == S
+  // Probes one by one (1), or in squares of 16 queries and 16 keys that are probed as a whole (16).
+  int64_t probe_unit = 1;
   Sampler sampler = Sampler::kAuto;
   RandomStream random;
   bool check_values =
@@ -44,7 +46,7 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
                          const SampleOptions& options = {});
 
 // Absent pairs, each drawn with probability rates[item], uniformly among the pairs that are not in `edges`
-// and that the masks allow.
+// and that the masks allow: independently, or all those of a square of `probe_unit` together.
 EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
                            const SampleOptions& options);
 

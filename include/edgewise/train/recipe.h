@@ -60,6 +60,7 @@ struct AttentionRecipe {
   std::optional<double> gradient_clip;
   std::optional<double> probe_rate;
   std::optional<int64_t> probes_per_row;
+  std::optional<int64_t> probe_unit;
   std::optional<std::string> density_penalty;
   std::optional<bool> self_loops;
   std::optional<bool> count_padding;

@@ -116,6 +116,10 @@ struct ExistingEdges {
 void sample_absent(const SampleHead& head, const ExistingEdges& existing, double rate, int64_t row_begin,
                    int64_t row_end, SampledRows& out);
 
+// The same in units (probe_units.h): all allowed pairs of the chosen squares that are not there yet.
+void sample_absent_units(const SampleHead& head, const ExistingEdges& existing, double rate,
+                         int64_t row_begin, int64_t row_end, SampledRows& out);
+
 // ---- predicted nanoseconds, for choosing; sample_cost.cpp ----
 
 double direct_cost(const SampleHead& head);

@@ -10,7 +10,7 @@ namespace edgewise::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kTogether = 8;  // elements a thread
-constexpr uint32_t kDropoutLane = 11;         // beside the lanes of philox.h and pair_numbers.h
+constexpr uint32_t kDropoutLane = 12;         // beside the lanes of philox.h and pair_numbers.h
 
 struct Keep {
   PairWords words;

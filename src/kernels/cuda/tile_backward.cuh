@@ -34,6 +34,7 @@ struct PassParams {
   float keep_scale;
   const int32_t *outer_lengths, *inner_lengths;
   UsedTiles used;
+  FewEdges left_out;
   const float* row_values;  // [2, B*H*L] lse log2(e) and ubar of the queries
   int64_t query_count;      // B*H*L
   bool paper;
@@ -53,6 +54,9 @@ __device__ float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+// The shares a / (1 + a) of a warp's probes: there are none, all a are small, or any.
+enum class Shares { kNone, kSmall, kAny };
 
 // How the learner's credit G follows from d.
 enum Credit : int {
@@ -133,6 +137,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
 
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
+  if (p.left_out.has(head_index)) return;
   const int outer_count = p.outer_lengths ? p.outer_lengths[item] : p.outer;
   const int inner_count = p.inner_lengths ? p.inner_lengths[item] : p.inner;
   const int first = blockIdx.x * kRows, outer_tile = blockIdx.x * Pass::kGroups + group;
@@ -248,7 +253,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   };
   // scores <- a, products <- d. For an absent pair a may pass 1 (a probe's share is a / (1 + a)); 2^100
   // stands for infinity. With dropout, u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not;
-  // a probe has no dropout. Returns whether some a is too large for 1 / (1 + a) = 1 - a + a^2.
+  // a probe has no dropout. Returns what the probes of this warp's 16 x 64 pairs need: nothing where there
+  // are none, which is the rule when they come in squares.
   const auto weigh = [&](uint32_t place) {
     const uint32_t edge_word = Pass::kDropout && Pass::kProbes ? own_word(place + Pass::kEdges) : 0;
     const uint32_t dropped_word = Pass::kDropout ? own_word(place + Pass::kDroppedBits) : 0;
@@ -264,7 +270,6 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       fixed_word = there && p.fixed ? __ldg(p.fixed + at) : 0;
       discarded_word = there && p.discarded ? __ldg(p.discarded + at) : 0;
     }
-    uint32_t largest = 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       float lse_here[2];
@@ -273,20 +278,21 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       for (int e = 0; e < 4; ++e)
         scores[4 * j + e] =
             exp2_fast(scores[4 * j + e] * to_log2 - (kColumns ? lse_here[e & 1] : row_lse[e >> 1]));
-      if constexpr (Pass::kProbes && !Pass::kSmallShares) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) scores[4 * j + e] = fminf(scores[4 * j + e], 0x1.0p100f);
-      }
-      if constexpr (Pass::kSmallShares) {  // as integers: none is negative, and NaN is the largest
-        largest = __vimax3_u32(largest, __float_as_uint(scores[4 * j]), __float_as_uint(scores[4 * j + 1]));
-        largest =
-            __vimax3_u32(largest, __float_as_uint(scores[4 * j + 2]), __float_as_uint(scores[4 * j + 3]));
-      }
     }
-    const bool large = Pass::kSmallShares && __any_sync(~0u, largest > __float_as_uint(0x1.0p-4f));
-    if (large) {
+    Shares shares = Shares::kNone;
+    if (Pass::kProbes && __any_sync(~0u, own_word(place + Pass::kProbeBits) != 0)) {
+      shares = Shares::kAny;
+      if constexpr (Pass::kSmallShares) {  // as integers: none is negative, and NaN is the largest
+        uint32_t largest = 0;
 #pragma unroll
-      for (float& a : scores) a = fminf(a, 0x1.0p100f);
+        for (int n = 0; n < 32; n += 2)
+          largest = __vimax3_u32(largest, __float_as_uint(scores[n]), __float_as_uint(scores[n + 1]));
+        if (!__any_sync(~0u, largest > __float_as_uint(0x1.0p-4f))) shares = Shares::kSmall;
+      }
+      if (shares == Shares::kAny) {
+#pragma unroll
+        for (float& a : scores) a = fminf(a, 0x1.0p100f);
+      }
     }
     if constexpr (Pass::kNeedsU) {
 #pragma unroll
@@ -305,7 +311,7 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
         }
       }
     }
-    return large;
+    return shares;
   };
   const auto credit_of = [&](float a, float d, float l) {
     float g = d;
@@ -315,10 +321,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   const float only_density = fminf(fmaxf(density, -limit), limit);
   [[maybe_unused]] const uint32_t discarded_credit = pack_bf16(only_density, only_density);
   // The operands of the output products, after the last ones have been read.
-  const auto pack_with = [&](uint32_t place, auto any_share) {
-    [[maybe_unused]] constexpr bool kAnyShare = decltype(any_share)::value;
+  const auto pack_edges = [&](uint32_t place) {
     const uint32_t word = own_word(place + Pass::kEdges);
-    [[maybe_unused]] const uint32_t probe_word = Pass::kProbes ? own_word(place + Pass::kProbeBits) : 0;
     [[maybe_unused]] const uint32_t dropped_word =
         Pass::kDropout && Pass::kHasB ? own_word(place + Pass::kDroppedBits) : 0;
 #pragma unroll
@@ -365,30 +369,40 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
           g[1] = (pack_bf16(credit_of(a[2], d[2], l[2]), credit_of(a[3], d[3], l[3])) & decided_lower) |
                  (discarded_credit & discarded_lower);
         }
-        if constexpr (Pass::kProbes) {
-          uint32_t probe_upper, probe_lower;
-          pair_masks(probe_word, j, probe_upper, probe_lower);
-          float probe[4];
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const float each = d[e] * per_rate;
-            probe[e] = kAnyShare ? d[e] * reciprocal(fmaf(a[e], rate, rate))
-                                 : fmaf(each, fmaf(a[e], a[e], -a[e]), each);
-          }
-          g[0] |= pack_bf16(probe[0], probe[1]) & probe_upper;
-          g[1] |= pack_bf16(probe[2], probe[3]) & probe_lower;
-        }
         operand_g[2 * j] = g[0];
         operand_g[2 * j + 1] = g[1];
       }
     }
   };
 
-  const auto pack = [&](uint32_t place, bool large) {
-    if (!Pass::kSmallShares || large)
-      pack_with(place, std::true_type());
-    else
-      pack_with(place, std::false_type());
+  // A probe's credit is d / (1 + a) / rate, with 1 / (1 + a) = 1 - a + a^2 where all shares are small.
+  const auto pack_probes = [&](uint32_t place, auto any_share) {
+    constexpr bool kAnyShare = decltype(any_share)::value;
+    const uint32_t word = own_word(place + Pass::kProbeBits);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float *a = scores + 4 * j, *d = products + 4 * j;
+      uint32_t upper, lower;
+      pair_masks(word, j, upper, lower);
+      float probe[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float each = d[e] * per_rate;
+        probe[e] =
+            kAnyShare ? d[e] * reciprocal(fmaf(a[e], rate, rate)) : fmaf(each, fmaf(a[e], a[e], -a[e]), each);
+      }
+      operand_g[2 * j] |= pack_bf16(probe[0], probe[1]) & upper;
+      operand_g[2 * j + 1] |= pack_bf16(probe[2], probe[3]) & lower;
+    }
+  };
+
+  const auto pack = [&](uint32_t place, Shares shares) {
+    pack_edges(place);
+    if constexpr (Pass::kProbes) {
+      if (shares == Shares::kAny) pack_probes(place, std::true_type());
+      if constexpr (Pass::kSmallShares)
+        if (shares == Shares::kSmall) pack_probes(place, std::false_type());
+    }
   };
 
   if (used_tiles > 0) {
@@ -433,12 +447,12 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
       products_wait<1>();
       settle(scores);
       settle(products);
-      const bool large = weigh(next);
+      const Shares shares = weigh(next);
       products_wait<0>();
       settle(grad_a);
       settle(grad_b);
       settle(grad_c);
-      pack(next, large);
+      pack(next, shares);
       here = next;
     }
     copies_wait<0>();
@@ -544,6 +558,7 @@ cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
   pass.clip = credit.clip;
   pass.keep_scale = p.keep_scale;
   pass.density_grad = credit.density_grad;
+  pass.left_out = p.left_out;
   pass.probe_rates = credit.probe_rates;
 
   pass.outer = static_cast<int>(p.shape.queries);

@@ -21,11 +21,12 @@ __device__ void exchange(uint32_t& x, uint32_t& y, int shift, uint32_t mask) {
 //
 // Places are 7 + 8 e - j: e is [place4 place3], j counts down in the low three bits, so j2, j1, j0 are the
 // complements of place bits 2, 1, 0.
-__global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t* transposed) {
+__global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t* transposed,
+                                FewEdges without) {
   const int64_t tile = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   const int64_t rows = shape.row_tiles(), columns = shape.column_tiles();
-  if (tile >= shape.batch * shape.heads * rows * columns) return;
+  if (tile >= shape.batch * shape.heads * rows * columns || without.has(tile / (rows * columns))) return;
   uint32_t w[4];
 #pragma unroll
   for (int n = 0; n < 4; ++n) w[n] = tiles[tile * kTileWords + n * 32 + lane];
@@ -153,11 +154,11 @@ unsigned warps_to_blocks(int64_t warps) {
 }  // namespace
 
 int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
-                           Stream stream) {
+                           const FewEdges& without, Stream stream) {
   const int64_t count = shape.words() / kTileWords;
   if (count == 0) return cudaSuccess;
   transpose_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles,
-                                                                                         transposed);
+                                                                                         transposed, without);
   return cudaGetLastError();
 }
 

@@ -29,6 +29,16 @@ struct TileShape {
   constexpr int64_t words() const { return batch * heads * row_tiles() * column_tiles() * 128; }
 };
 
+// The heads with at most so many edges, as the device counted them; without counts none.
+struct FewEdges {
+  const uint64_t* edge_counts = nullptr;  // [B*H]
+  double most_edges = 0;
+
+  constexpr bool has(int64_t head) const {
+    return edge_counts && static_cast<double>(edge_counts[head]) <= most_edges;
+  }
+};
+
 // Which tiles hold an edge, so that the others are passed over. Null = all are visited: right for edges
 // without structure, where looking costs a few per cent and finds nothing.
 inline constexpr int64_t kMostListedTiles = 1024;  // of one side of a head
@@ -50,7 +60,7 @@ struct TileForwardParams {
   float keep_scale = 1;  // 1 / (1 - p) with dropout
   const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
   UsedTiles used;                        // without dropout
-  const uint8_t* left_out = nullptr;     // [B*H] heads that others compute (window_params.h); null = none
+  FewEdges left_out;                     // heads that others compute (window_params.h)
   HeadTensor<Bf16> output;               // [B, H, L, D]
   float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
 };
@@ -94,6 +104,7 @@ struct TileBackwardParams {
   const int32_t* query_lengths = nullptr;  // [B] queries from this number on have no edge; null = L
   const int32_t* key_lengths = nullptr;    // [B]
   UsedTiles used;                          // without dropout and probes
+  FewEdges left_out;                       // heads that others compute (window_params.h)
   float* row_values = nullptr;             // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
   HeadTensor<Bf16> query_grad, key_grad, value_grad;
   TileCreditParams credit;
@@ -168,11 +179,28 @@ struct TileProbeParams {
 };
 int launch_tile_probes(const TileProbeParams& params, Stream stream);
 
+// The same in units (probe_units.h), with flags of the chosen ones (graph/edge_windows.h).
+struct UnitProbeParams {
+  TileShape shape;
+  const uint32_t* tiles = nullptr;
+  const uint64_t* stream_keys = nullptr;  // [B*H]
+  const double* rates = nullptr;          // [B]
+  const uint8_t* query_mask = nullptr;
+  const uint8_t* key_mask = nullptr;
+  bool is_causal = false;
+  uint32_t* column_words = nullptr;  // scratch [B, ceil(S/64), 4]
+  uint32_t* probes = nullptr;        // out
+  // Out, must be 0 before: a byte a tile, 4 ceil(S/256) (4 ceil(L/256)) bytes a row.
+  uint8_t *by_queries = nullptr, *by_keys = nullptr;
+};
+int launch_unit_probes(const UnitProbeParams& params, Stream stream);
+
 // ---- conversions ----
 
 // [B*H, ceil(L/64), ceil(S/64)] tiles -> the tiles of the transposed graphs, [B*H, ceil(S/64), ceil(L/64)].
+// Those of the heads `without` are not written.
 int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
-                           Stream stream);
+                           const FewEdges& without, Stream stream);
 // Whether a tile holds an edge: [B*H, ceil(L/64), ceil(S/64)].
 int launch_mark_used_tiles(const TileShape& shape, const uint32_t* tiles, uint8_t* flags, Stream stream);
 // CSR -> tiles, which must be 0 before. Columns outside [0, S) are left out and counted in *bad (may be

@@ -3,8 +3,9 @@
 //
 // Keys and values of a head pass through shared memory in blocks while the windows of a thread block stay: a
 // key is read from the second-level cache once for them all. `ldmatrix` takes an address for every row, so it
-// gathers; entry n of a list is a key of bank n % 8, so it does so without conflicts.
+// gathers; neighbours in a list mostly lie in different banks, so it does so without conflicts.
 #include "kernels/cuda/attend_row.cuh"
+#include "kernels/cuda/warp_products.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/window_params.h"
 
@@ -13,48 +14,15 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896f;
 
-// ---- matrix products of a warp ----
-
-// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ void load_matrices(uint32_t (&to)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from));
-}
-__device__ void load_transposed(uint32_t (&to)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from));
-}
-// d[16, 8] += a[16, 16] b[16, 8].
-__device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// AND mask of two packed bf16: the halves whose bit 15 and 31 is set.
-__device__ uint32_t halves(uint32_t signs) {
-  uint32_t mask;
-  asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(mask) : "r"(signs));
-  return mask;
-}
-
 // ---- keys and values in shared memory ----
 
-// A row of 4 D bytes for each key, its value behind it. The 16-byte pieces of a row are exchanged with the
-// row's number, so that the same piece of eight rows of different banks lies in different banks indeed.
+// A row of 4 D bytes for each key, its value behind it, and 16 bytes of nothing: with an odd number of
+// 16-byte pieces the same piece of eight rows lies in different banks when their numbers differ modulo 8.
 template <int D>
 struct Rows {
-  static constexpr int kBytes = 4 * D, kPieces = kBytes / 16;
-  static constexpr int kKeys = 96 * 1024 / kBytes;  // of a block; two fit
+  static constexpr int kPieces = 4 * D / 16, kBytes = 4 * D + 16;
+  static constexpr int kParts = D == 32 ? 3 : 1, kKeys = kParts * kWindowBlock;  // of a block; two fit
   static constexpr int kSlotBytes = kKeys * kBytes, kSharedBytes = 2 * kSlotBytes + 128;
-
-  __device__ static int offset(int key, int piece) {
-    return key * kBytes + ((piece & ~7) | ((piece ^ key) & 7)) * 16;
-  }
 };
 
 // A thread copies the same piece of every so many keys.
@@ -71,19 +39,15 @@ class RowStream {
     const auto& from = is_key ? p.key : p.value;
     stride_ = from.row_stride;
     from_ = from.head(item, head) + key_ * stride_ + (is_key ? piece : piece - D / 8) * 8;
-    offset_ = Layout::offset(key_, piece);
+    offset_ = key_ * Layout::kBytes + piece * 16;
   }
-  // The next block. kStep is a multiple of 8, so the exchange is the same every time.
+  // The next block. Entries without bits name the first key of a part, which is there.
   __device__ void load(uint32_t to) {
-    static_assert(kStep % 8 == 0 && Layout::kKeys % kStep == 0);
-    // Entries without bits name the first keys of a block: those must be numbers even where there are none.
-    const int here = max(min(Layout::kKeys, left_), 8);
+    static_assert(Layout::kKeys % kStep == 0);
 #pragma unroll 4
     for (int n = 0; n < Layout::kKeys / kStep; ++n) {
-      const int key = key_ + n * kStep;
-      if (key >= here) break;
-      copy_chunk(to + offset_ + n * kStep * Layout::kBytes,
-                 key < left_ ? from_ + n * (kStep * stride_) : from_, key < left_);
+      if (key_ + n * kStep >= left_) break;
+      copy_chunk(to + offset_ + n * kStep * Layout::kBytes, from_ + n * (kStep * stride_), true);
     }
     from_ += Layout::kKeys * stride_;
     left_ -= Layout::kKeys;
@@ -104,15 +68,16 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   extern __shared__ uint8_t shared[];
   using Layout = Rows<D>;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
-  if (!p.by_windows[head_index]) return;
+  if (!p.sparse.has(head_index)) return;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, k = lane % 8, m = lane / 8;
   const int queries = static_cast<int>(p.shape.queries),
             windows = static_cast<int>(WindowLists::windows(queries));
   const int window = blockIdx.x * kWarps + threadIdx.x / 32, first = window * kWindow;
-  const int blocks = static_cast<int>(p.lists.blocks(p.shape.keys));
-  const int64_t index = static_cast<int64_t>(head_index) * windows + min(window, windows - 1);
-  const uint32_t* list = p.lists.entries + index * blocks * Layout::kKeys + k;  // of key k of a half
-  const uint16_t* const ends = p.lists.ends + index * blocks;
+  const int parts = static_cast<int>(WindowLists::blocks(p.shape.keys)),
+            blocks = (parts + Layout::kParts - 1) / Layout::kParts;
+  const int64_t index = (static_cast<int64_t>(head_index) * windows + min(window, windows - 1)) * parts;
+  const uint32_t* list = p.lists.entries + index * kWindowBlock + k;  // of key k of a half
+  const uint8_t* const turns = p.lists.turns + index;
 
   // Queries g and g + 8 of the window as operands of 16 columns each; 0 for those that do not exist.
   uint32_t query[D / 16][4];
@@ -133,14 +98,13 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   // Of 16 gathered keys, a lane asks load_matrices for piece m of key k of one half, and load_transposed for
   // piece m / 2 of key k of half m % 2.
   const uint32_t base = (shared_address(shared) + 127) & ~127u;
-  uint32_t straight = base + Layout::offset(k, m), turned = base + Layout::offset(k, m / 2), slot = base;
+  uint32_t slot = base;
   RowStream<D, kWarps * 32> rows(p, item, head);
   rows.load(slot);
-  int at = 0;
+  // The first entries of a part are asked for while the part before it is worked on.
+  uint32_t ahead[2] = {__ldg(list), __ldg(list + 8)};
+  int turns_ahead = window < windows ? __ldg(turns) : 0;
   for (int block = 0; block < blocks; ++block) {
-    const int end = window < windows ? __ldg(ends + block) : 0;
-    uint32_t next[2] = {};
-    if (at < end) next[0] = __ldg(list), next[1] = __ldg(list + 8);
     const uint32_t other = slot == base ? base + Layout::kSlotBytes : base;
     if (block + 1 < blocks) {
       rows.load(other);
@@ -149,48 +113,61 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       copies_wait<0>();
     }
     __syncthreads();
+    const int end = min((block + 1) * Layout::kParts, parts);
 #pragma unroll 1
-    for (; at < end; ++at) {
-      const uint32_t now[2] = {next[0], next[1]}, places[2] = {now[0] >> 16, now[1] >> 16};
-      list += 16;
-      if (at + 1 < end) next[0] = __ldg(list), next[1] = __ldg(list + 8);
-      seen |= now[0] | now[1];
-      float s[2][4] = {};
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int n = 0; n < D / 32; ++n) {
-          uint32_t b[4];
-          load_matrices(b, (straight + places[half] * (8 * Layout::kBytes)) ^ (n * 64));
-          multiply(s[half], query[2 * n], b[0], b[1]);
-          multiply(s[half], query[2 * n + 1], b[2], b[3]);
-        }
-      uint32_t weights[4];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (float& x : s[half]) x = exp2_fast(x * to_log2);
-        // The bits of keys 2 t and 2 t + 1.
-        const uint32_t bits =
-            __byte_perm(__shfl_sync(~0u, now[half], 2 * t), __shfl_sync(~0u, now[half], 2 * t + 1), 0x5410);
-        weights[2 * half] = pack_bf16(s[half][0], s[half][1]) & halves(bits << (15 - g));
-        weights[2 * half + 1] = pack_bf16(s[half][2], s[half][3]) & halves(bits << (7 - g));
+    for (int part = block * Layout::kParts; part < end; ++part) {
+      const uint32_t place =
+          slot + (part - block * Layout::kParts) * (kWindowBlock * Layout::kBytes) + m * 16;
+      const uint32_t* entries = list;
+      uint32_t next[2] = {ahead[0], ahead[1]};
+      const int count = turns_ahead;
+      if (part + 1 < parts) {
+        list += kWindowBlock;
+        ahead[0] = __ldg(list), ahead[1] = __ldg(list + 8);
+        turns_ahead = window < windows ? __ldg(turns + part + 1) : 0;
       }
-      constexpr uint32_t kOnes = 0x3F803F80u;
-      multiply(sums, weights, kOnes, kOnes);
-      const uint32_t values = turned + (lane & 8 ? places[1] : places[0]) * (8 * Layout::kBytes);
+#pragma unroll 1
+      for (int turn = 0; turn < count; ++turn) {
+        const uint32_t now[2] = {next[0], next[1]};
+        const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
+                                     place + (now[1] >> 16) * Layout::kBytes};
+        entries += 16;
+        if (turn + 1 < count) next[0] = __ldg(entries), next[1] = __ldg(entries + 8);
+        seen |= now[0] | now[1];
+        float s[2][4] = {};
 #pragma unroll
-      for (int n = 0; n < D / 16; ++n) {
-        const int piece = D / 8 + 2 * n;
-        uint32_t b[4];
-        load_transposed(b, (values ^ (piece % 8 * 16)) + piece / 8 * 128);
-        multiply(out[2 * n], weights, b[0], b[1]);
-        multiply(out[2 * n + 1], weights, b[2], b[3]);
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int n = 0; n < D / 32; ++n) {
+            uint32_t b[4];
+            load_matrices(b, rows_at[half] + n * 64);
+            multiply(s[half], query[2 * n], b[0], b[1]);
+            multiply(s[half], query[2 * n + 1], b[2], b[3]);
+          }
+        uint32_t weights[4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (float& x : s[half]) x = exp2_fast(x * to_log2);
+          // The bits of keys 2 t and 2 t + 1.
+          const uint32_t bits =
+              __byte_perm(__shfl_sync(~0u, now[half], 2 * t), __shfl_sync(~0u, now[half], 2 * t + 1), 0x5410);
+          weights[2 * half] = pack_bf16(s[half][0], s[half][1]) & halves(bits << (15 - g));
+          weights[2 * half + 1] = pack_bf16(s[half][2], s[half][3]) & halves(bits << (7 - g));
+        }
+        constexpr uint32_t kOnes = 0x3F803F80u;
+        multiply(sums, weights, kOnes, kOnes);
+        const uint32_t values = (lane & 8 ? rows_at[1] : rows_at[0]) + (m / 2 - m) * 16 + 2 * D;
+#pragma unroll
+        for (int n = 0; n < D / 16; ++n) {
+          uint32_t b[4];
+          load_transposed(b, values + n * 32);
+          multiply(out[2 * n], weights, b[0], b[1]);
+          multiply(out[2 * n + 1], weights, b[2], b[3]);
+        }
       }
     }
     __syncthreads();
-    straight += other - slot;
-    turned += other - slot;
     slot = other;
   }
   if (window >= windows) return;
@@ -237,7 +214,6 @@ cudaError_t forward(const WindowForwardParams& p, cudaStream_t stream) {
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Rows<D>::kSharedBytes);
   if (ready != cudaSuccess) return ready;
-  if (p.lists.block_keys != Rows<D>::kKeys) return cudaErrorInvalidValue;
   const dim3 grid(static_cast<unsigned>((p.shape.queries + kWarps * kWindow - 1) / (kWarps * kWindow)),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
@@ -247,12 +223,8 @@ cudaError_t forward(const WindowForwardParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-bool windows_take(int64_t head_dim) {
+bool window_forward_takes(int64_t head_dim) {
   return head_dim == 32 || head_dim == 64;
-}
-
-int window_block_keys(int64_t head_dim) {
-  return head_dim == 32 ? Rows<32>::kKeys : Rows<64>::kKeys;
 }
 
 int launch_window_forward(const WindowForwardParams& p, Stream stream) {

@@ -1,7 +1,7 @@
-// Parameters of the CUDA kernels over windows: for 16 neighbouring queries, the keys that any of them has an
-// edge with, and which of them do. Where edges are rare these are far fewer than all keys. Nothing here needs
-// to be known on the host: a head goes by windows when it has few enough edges, as the device finds; the
-// others are left to the tiles. Torch-free and CUDA-free.
+// Parameters of the CUDA kernels over windows: for 16 neighbouring queries (or keys), the keys (queries) that
+// any of them has an edge with, and which of them do. Where edges are rare these are far fewer than all.
+// Nothing here needs to be known on the host: a head goes by windows when it has few enough edges, as the
+// device finds; the others are left to the tiles. Torch-free and CUDA-free.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,31 @@
 
 namespace edgewise::kernels::cuda {
 
-inline constexpr int kWindow = 16;
+inline constexpr int kWindow = 16;        // "outer" tokens of a window
+inline constexpr int kWindowBlock = 256;  // "inner" tokens of a part of its list
 
-// The lists of all windows. Keys are cut into blocks of `block_keys`. The list of a window has the keys of
-// block 0, then those of block 1, ...: entry n is (place << 16 | bits), key 8 place + n % 8 of its block, and
-// bit r for an edge of query r of the window. So any eight neighbours lie in different banks of shared
-// memory. Each block's part is filled up to a multiple of 16 with entries without bits.
+// The lists of all windows. Inner tokens are cut into blocks. An entry is (token of the block << 16 | bits);
+// bits say which outer tokens of the window have an edge with it: by queries bit r is query r of the window,
+// by keys bit window_bit_of_key(r) is key r. Each part is filled up to a multiple of 16 with entries without
+// bits. Eight neighbours at places 8 n .. 8 n + 7 mostly differ in token % 8, so that rows of an odd number
+// of 16-byte pieces are gathered from shared memory without conflicts.
 struct WindowLists {
-  uint32_t* entries = nullptr;  // [B*H, windows, blocks, block_keys], in use up to `ends`
-  uint16_t* ends = nullptr;     // [B*H, windows, blocks]: entries / 16 up to the end of a block
-  int block_keys = 0;           // a multiple of 64
+  uint32_t* entries = nullptr;  // [B*H, windows, blocks, 256]
+  uint8_t* turns = nullptr;     // [B*H, windows, blocks]: entries / 16
 
-  static constexpr int64_t windows(int64_t queries) { return (queries + kWindow - 1) / kWindow; }
-  constexpr int64_t blocks(int64_t keys) const { return (keys + block_keys - 1) / block_keys; }
+  static constexpr int64_t windows(int64_t outer) { return (outer + kWindow - 1) / kWindow; }
+  static constexpr int64_t blocks(int64_t inner) { return (inner + kWindowBlock - 1) / kWindowBlock; }
 };
-inline constexpr int64_t kMostWindowKeys = 524288;  // `ends` counts to 65,535
+constexpr int window_bit_of_key(int key) {  // what comes out of a bit tile with the fewest instructions
+  return 8 * (key % 2) + 2 * (key % 8 / 2) + 1 - key / 8;
+}
 
 struct BuildWindowsParams {
   TileShape shape;
   const uint32_t* tiles = nullptr;
-  const uint64_t* edge_counts = nullptr;  // [B*H]
-  double most_edges = 0;                  // of a head that goes by windows
-  uint8_t* by_windows = nullptr;          // out [B*H]: whether it does
-  WindowLists lists;                      // out
+  FewEdges sparse;  // heads to list
+  bool by_keys = false;
+  WindowLists lists;  // out
 };
 int launch_build_windows(const BuildWindowsParams& params, Stream stream);
 
@@ -41,14 +43,34 @@ struct WindowForwardParams {
   int64_t head_dim = 0;  // 32 or 64
   float scale = 1;
   HeadTensor<const Bf16> query, key, value;
-  const uint8_t* by_windows = nullptr;  // [B*H] heads to compute
+  FewEdges sparse;  // heads to compute
   WindowLists lists;
   const uint32_t* tiles = nullptr;  // the same edges
   HeadTensor<Bf16> output;
   float* lse = nullptr;  // [B*H*L]
 };
-bool windows_take(int64_t head_dim);
-int window_block_keys(int64_t head_dim);  // what the kernel wants of the lists
+bool window_forward_takes(int64_t head_dim);
 int launch_window_forward(const WindowForwardParams& params, Stream stream);
+
+// The backward pass. Probes come in units (probe_units.h): squares of 16 x 16 pairs, whose flags are here by
+// queries and by keys, [B*H, 4 ceil(L/64), 4 ceil(S/256)] and the reverse, a bit a square; which of a
+// square's pairs are probes says the bit plane of `credit`.
+struct WindowBackwardParams {
+  TileShape shape;
+  int64_t head_dim = 0;
+  float scale = 1;
+  HeadTensor<const Bf16> query, key, value, output, grad_output;
+  const float* lse = nullptr;       // [B*H*L]
+  FewEdges sparse;                  // heads to compute
+  WindowLists by_queries, by_keys;  // of the same edges
+  uint8_t *query_rows = nullptr,    // scratch: [B*H, 256 blocks(L), window_row_bytes]
+      *key_rows = nullptr;          // and by blocks(S)
+  HeadTensor<Bf16> query_grad, key_grad, value_grad;
+  TileCreditParams credit;  // without transposed, fixed and discarded planes
+  const uint8_t *units_by_queries = nullptr, *units_by_keys = nullptr;  // with credit.probes
+};
+bool window_backward_takes(int64_t head_dim, int64_t clusters);
+int64_t window_row_bytes(int64_t head_dim, int64_t clusters);
+int launch_window_backward(const WindowBackwardParams& params, Stream stream);
 
 }  // namespace edgewise::kernels::cuda

@@ -1,0 +1,68 @@
+// Probes in units (probe_units.h) as a bit plane: the absent pairs of the chosen squares of 16 x 16. A warp
+// has a tile, which is 4 x 4 squares; a lane of the first four draws those of one row of squares.
+#include "kernels/cuda/tile_masks.cuh"
+#include "kernels/probe_units.h"
+
+namespace edgewise::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+// The bits of a word that lie in the chosen ones of four neighbouring squares.
+__device__ uint32_t square_bits(uint32_t chosen) {
+  const uint32_t bits = (chosen & 1 ? 0xC0u : 0) | (chosen & 2 ? 0x30u : 0) | (chosen & 4 ? 0x0Cu : 0) |
+                        (chosen & 8 ? 0x03u : 0);
+  return bits * 0x01010101u;
+}
+
+__global__ void unit_probes(const __grid_constant__ UnitProbeParams p) {
+  const int columns = static_cast<int>(p.shape.column_tiles()), rows = static_cast<int>(p.shape.row_tiles());
+  const int lane = threadIdx.x % 32, tile = blockIdx.x * kWarps + threadIdx.x / 32, row_tile = blockIdx.y,
+            head = blockIdx.z, item = head / static_cast<int>(p.shape.heads);
+  if (tile >= columns) return;
+  uint32_t mine = 0;
+  if (lane < 4) {
+    const PairWords numbers = unit_numbers(p.stream_keys[head], row_tile * 4 + lane, tile);
+    const double limit = unit_limit(p.rates[item]);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) mine |= static_cast<uint32_t>(numbers.word[n] < limit) << n;
+    // The flags, by queries; and by keys, where lane n has column n of the squares.
+    const int64_t row_bytes = (p.shape.keys + 255) / 256 * 4,
+                  column_bytes = (p.shape.queries + 255) / 256 * 4;
+    p.by_queries[((static_cast<int64_t>(head) * rows + row_tile) * 4 + lane) * row_bytes + tile] =
+        static_cast<uint8_t>(mine);
+    uint32_t turned = 0;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) turned |= (__shfl_sync(0xFu, mine, n) >> lane & 1) << n;
+    p.by_keys[((static_cast<int64_t>(head) * columns + tile) * 4 + lane) * column_bytes + row_tile] =
+        static_cast<uint8_t>(turned);
+  }
+  const int64_t at = ((static_cast<int64_t>(head) * rows + row_tile) * columns + tile) * kTileWords + lane;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const uint32_t chosen = __shfl_sync(~0u, mine, w);
+    uint32_t word = 0;
+    if (chosen) {
+      const int row = row_tile * 64 + w * 16 + lane / 4;
+      word = square_bits(chosen) & ~p.tiles[at + 32 * w] & valid_rows(p.shape, p.query_mask, item, row) &
+             p.column_words[(static_cast<int64_t>(item) * columns + tile) * 4 + lane % 4];
+      if (p.is_causal && tile >= row_tile) word &= causal_bits(row, tile, lane);
+    }
+    p.probes[at + 32 * w] = word;
+  }
+}
+
+}  // namespace
+
+int launch_unit_probes(const UnitProbeParams& p, Stream given) {
+  const auto stream = static_cast<cudaStream_t>(given);
+  if (p.shape.words() == 0) return cudaSuccess;
+  launch_mark_columns(p.shape, p.key_mask, p.column_words, stream);
+  const dim3 grid(static_cast<unsigned>((p.shape.column_tiles() + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(p.shape.row_tiles()),
+                  static_cast<unsigned>(p.shape.batch * p.shape.heads));
+  unit_probes<<<grid, kWarps * 32, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace edgewise::kernels::cuda
