@@ -117,6 +117,7 @@ SbmEdgesOptions::SbmEdgesOptions(int64_t heads, int64_t dim, SbmPreset preset)
       // The released code cuts gradients at 1 after mixed precision has multiplied them by 2^16.
       gradient_clip(preset == SbmPreset::kPublished ? 0x1.0p-16 : 0),
       probe_rate(preset == SbmPreset::kEdgewise ? 0.02 : 0),
+      probe_unit(preset == SbmPreset::kEdgewise ? 16 : 1),
       density_penalty(preset == SbmPreset::kEdgewise ? DensityPenalty::kExact : DensityPenalty::kSampled),
       count_padding(preset == SbmPreset::kPublished) {}
 

@@ -27,6 +27,7 @@ struct AttentionInputs {
   double dropout_p = 0;
   at::Tensor head_keys;  // [B*H] int64 on CPU: stream keys of the dropout; undefined when dropout_p = 0
   bool gradients_follow = false;  // a backward pass may follow
+  int64_t learner_clusters = 0;   // and serve a learner with so many clusters
 
   // fp64 for fp64, else fp32: the type of lse and of per-edge values.
   at::ScalarType accumulator() const { return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }

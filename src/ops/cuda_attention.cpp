@@ -20,17 +20,18 @@ using graph::words_of;
 using kernels::Bf16;
 using kernels::cuda::HeadTensor;
 
-// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md); and below these
-// windows do, forward and backward (docs/kernels/cuda-windows.md).
+// Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md).
 constexpr double kGatherDensity = 0.022;
-double window_density(int64_t head_dim) {
-  return head_dim == 32 ? 0.03 : 0.015;
-}
+// And below these windows do (docs/kernels/cuda-windows.md): backward, where the lists count against them;
+// and forward, where they do only if no backward pass needs them anyway.
 double backward_window_density(int64_t head_dim, int64_t clusters) {
-  if (head_dim == 32) return clusters == 0 ? 0.03 : clusters == 32 ? 0.045 : 0.05;
-  return 0.03;
+  if (head_dim == 32) return clusters == 0 ? 0.045 : clusters == 32 ? 0.06 : 0.045;
+  return clusters == 0 ? 0.03 : 0.04;
 }
-constexpr double kBackwardWindowDensity = 0.05;  // the largest of these
+double window_density(int64_t head_dim, bool lists_are_needed) {
+  if (head_dim == 32) return lists_are_needed ? 0.045 : 0.03;
+  return lists_are_needed ? 0.025 : 0.015;
+}
 // Lists of windows up to this size stay from the forward pass for the backward pass.
 constexpr int64_t kKeptWindowBytes = int64_t{1} << 29;
 constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
@@ -91,6 +92,15 @@ bool by_gather(const AttentionInputs& in) {
   return rarer_than(kGatherDensity, in.edges);
 }
 
+// Up to which density the backward pass that may follow wants lists, if it does.
+std::optional<double> backward_lists(const AttentionInputs& in) {
+  const int64_t dim = in.query.size(3),
+                clusters = in.learner_clusters > 0 ? padded_clusters(in.learner_clusters) : 0;
+  if (!in.gradients_follow || in.dropout_p > 0 || !kernels::cuda::window_backward_takes(dim, clusters))
+    return std::nullopt;
+  return backward_window_density(dim, clusters);
+}
+
 // Forward: heads with few edges by windows, as the device finds, the others by tiles. Edges that go one by
 // one do so both ways: windows are no faster there, and their log-sum-exp is of weights rounded to bf16,
 // which the backward pass one by one would not share.
@@ -100,7 +110,8 @@ bool by_windows(const AttentionInputs& in) {
   if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
-  return !in.edges.has_csr() || rarer_than(window_density(in.query.size(3)), in.edges);
+  return !in.edges.has_csr() ||
+         rarer_than(window_density(in.query.size(3), backward_lists(in).has_value()), in.edges);
 }
 
 // The same backward; else why not.
@@ -434,9 +445,9 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   std::optional<graph::EdgeWindows> windows;
   if (by_windows(in)) {
     // The backward pass may take heads with more edges; then the lists serve both.
-    const double density = window_density(in.query.size(3));
-    const double listed = in.gradients_follow ? std::max(density, kBackwardWindowDensity) : density;
-    windows = in.edges.windows(listed, /*by_keys=*/false);
+    const std::optional<double> backward = backward_lists(in);
+    const double density = window_density(in.query.size(3), backward.has_value());
+    windows = in.edges.windows(std::max(density, backward.value_or(0)), /*by_keys=*/false);
     if (in.gradients_follow && windows->entries.numel() * 4 <= kKeptWindowBytes)
       result.windows = std::make_shared<graph::EdgeWindows>(*windows);
     windows->heads = in.edges.sparse_heads(density);

@@ -173,6 +173,7 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
       (query.requires_grad() || key.requires_grad() || value.requires_grad() || credit);
   if (options.dropout_p > 0)
     call->inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
+  if (credit) call->inputs.learner_clusters = credit->query_membership.size(3);
   call->backend = options.backend;
   // Without a learner, empty tensors stand for its inputs: autograd wants defined ones.
   at::Tensor query_membership = at::empty({0}), key_side = query_membership;

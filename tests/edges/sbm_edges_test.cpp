@@ -254,6 +254,7 @@ TEST(SbmEdges, ProbesOnlyInTrainingAndWithinTheirBudget) {
   SbmEdgesOptions options(1, 8);
   options.probe_rate = 0.5;
   options.probes_per_row = 3;
+  options.probe_unit = 1;
   SbmEdges edges(options);
   const EdgeChoice choice = edges->choose(request(1, 1, 120, 8));
   ASSERT_TRUE(choice.credit->probes);

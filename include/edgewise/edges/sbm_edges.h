@@ -44,8 +44,8 @@ struct SbmEdgesOptions {
   double gradient_clip;  // |dL/dp| is cut at this; 0 = no cut
   double probe_rate;     // counterfactual only: share of the absent pairs that is probed ...
   int64_t probes_per_row =
-      64;                  // ... but at most so many per query on average, which keeps long sequences linear
-  int64_t probe_unit = 1;  // probes one by one (1), or in squares of 16 queries and 16 keys (16)
+      64;              // ... but at most so many per query on average, which keeps long sequences linear
+  int64_t probe_unit;  // probes one by one (1), or in squares of 16 queries and 16 keys (16): edgewise
   DensityPenalty density_penalty;
   bool self_loops = false;
   bool count_padding;  // published: padding is sampled and counted in the density

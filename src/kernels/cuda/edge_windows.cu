@@ -15,16 +15,45 @@ namespace {
 constexpr int kWarps = 8, kTiles = kWindowBlock / kTileSide, kSlots = 2 * kTiles;
 
 // Each byte of the eight lanes that differ in g (lane = 4 g + t) is an 8 x 8 matrix of bits; transposes them
-// all.
-__device__ uint32_t transpose_bytes(uint32_t x, int lane) {
-  const auto step = [&](int distance, int shift, uint32_t low) {
-    const uint32_t other = __shfl_xor_sync(~0u, x, distance);
-    x = lane & distance ? (x & ~low) | (other >> shift & low) : (x & low) | (other & low) << shift;
-  };
-  step(16, 4, 0x0F0F0F0Fu);
-  step(8, 2, 0x33333333u);
-  step(4, 1, 0x55555555u);
-  return x;
+// all. A lane keeps half of its bits and takes the others from a lane whose bits are rotated into place.
+class ByteTransposition {
+ public:
+  __device__ explicit ByteTransposition(int lane) {
+#pragma unroll
+    for (int n = 0; n < 3; ++n) {
+      const uint32_t low = n == 0 ? 0x0F0F0F0Fu : n == 1 ? 0x33333333u : 0x55555555u;
+      const int shift = 4 >> n;
+      const bool upper = lane & (16 >> n);
+      keep_[n] = upper ? ~low : low;
+      rotate_[n] = upper ? shift : 32 - shift;
+    }
+  }
+  __device__ uint32_t operator()(uint32_t x) const {
+#pragma unroll
+    for (int n = 0; n < 3; ++n) {
+      const uint32_t other = __shfl_xor_sync(~0u, x, 16 >> n);
+      x = (x & keep_[n]) | (__funnelshift_r(other, other, rotate_[n]) & ~keep_[n]);
+    }
+    return x;
+  }
+
+ private:
+  uint32_t keep_[3];
+  int rotate_[3];
+};
+
+// What the compiler would form anew at every use.
+__device__ void keep(uint32_t& value) {
+  asm volatile("" : "+r"(value));
+}
+// By addresses in shared memory.
+__device__ void store_word(uint32_t at, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
+}
+__device__ uint32_t load_word(uint32_t at) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at) : "memory");
+  return word;
 }
 
 // Two bits of each byte, those at 0 and 1, side by side in the highest byte.
@@ -32,33 +61,39 @@ __device__ uint32_t pairs_on_top(uint32_t x) {
   return (x & 0x03030303u) * 0x01041040u;
 }
 
-// What a lane gets of a block: slot s = 2 n + h is of tile n.
+// What a lane gets of a block: slot s = 2 n + h is of tile n, by queries its column 8 (7 - g) + 2 t + h, by
+// keys its row 16 t + 8 h + g.
 template <bool kByKeys>
-struct BlockBits;
+class BlockBits;
 
 template <>
-struct BlockBits<false> {
-  static __device__ void read(const uint32_t* from, int64_t, int, int tiles, int lane,
-                              uint32_t (&bits)[kSlots]) {
+class BlockBits<false> {
+ public:
+  __device__ explicit BlockBits(int lane) : transposed_(lane) {}
+
+  __device__ void read(const uint32_t* from, int64_t, int, int tiles, uint32_t (&bits)[kSlots]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) bits[2 * n] = n < tiles ? __ldg(from + n * kTileWords) : 0;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const uint32_t word = transpose_bytes(bits[2 * n], lane);
+      const uint32_t word = transposed_(bits[2 * n]);
       // The 16 rows of column 8 (7 - g) + 2 t + h.
       bits[2 * n] = __byte_perm(word, 0, 0x4420);
       bits[2 * n + 1] = __byte_perm(word, 0, 0x4431);
     }
   }
-  static __device__ int token(int slot, int g, int t) {
-    return slot / 2 * 64 + 8 * (7 - g) + 2 * t + slot % 2;
-  }
+
+ private:
+  ByteTransposition transposed_;
 };
 
 template <>
-struct BlockBits<true> {
-  static __device__ void read(const uint32_t* from, int64_t stride, int part, int tiles, int lane,
-                              uint32_t (&bits)[kSlots]) {
+class BlockBits<true> {
+ public:
+  __device__ explicit BlockBits(int lane) : lane_(lane) {}
+
+  __device__ void read(const uint32_t* from, int64_t stride, int part, int tiles,
+                       uint32_t (&bits)[kSlots]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint32_t words[4];
@@ -70,8 +105,8 @@ struct BlockBits<true> {
       for (uint32_t& word : words) word = pairs_on_top(word >> (6 - 2 * part));
       uint32_t bytes = __byte_perm(__byte_perm(words[0], words[1], 0x0073),
                                    __byte_perm(words[2], words[3], 0x0073), 0x5410);
-      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 1), lane & 1 ? 0x3715 : 0x6240);
-      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 2), lane & 2 ? 0x3276 : 0x5410);
+      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 1), lane_ & 1 ? 0x3715 : 0x6240);
+      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 2), lane_ & 2 ? 0x3276 : 0x5410);
       // Now byte t' is from lane t', of rows 16 t + g and + 8.
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -80,13 +115,13 @@ struct BlockBits<true> {
             0xFFFF;
     }
   }
-  static __device__ int token(int slot, int g, int t) {
-    return slot / 2 * 64 + 16 * t + 8 * (slot % 2) + g;
-  }
+
+ private:
+  int lane_;
 };
 
-// Entries leave in rounds: the first of each bank (token % 8), the second of each, ... so that neighbours
-// differ in their banks until banks run out.
+// Entries are dealt out, bank (token % 8) after bank, to the groups of eight that `ldmatrix` reads at once:
+// so each bank's are spread over the groups as evenly as can be, and few of a group meet in one bank.
 template <bool kByKeys>
 __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_constant__ BuildWindowsParams p) {
   __shared__ uint4 gathered[kWarps][kWindowBlock / 4];
@@ -105,12 +140,15 @@ __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_consta
                          (kByKeys ? (head * rows * columns + window / 4) * kTileWords
                                   : (head * rows + window / 4) * columns * kTileWords + window % 4 * 32);
   const int64_t stride = kByKeys ? columns * kTileWords : kTileWords;
-  uint32_t* const list = reinterpret_cast<uint32_t*>(gathered[warp]);
+  uint32_t list = static_cast<uint32_t>(__cvta_generic_to_shared(gathered[warp])),
+           token = static_cast<uint32_t>(kByKeys ? 16 * t + g : 8 * (7 - g) + 2 * t) << 16;  // of slot 0
+  keep(list), keep(token);
   const unsigned before = (1u << lane) - 1, members = kByKeys ? 0xFu << (4 * g) : 0x11111111u << t;
 
+  const BlockBits<kByKeys> read_bits(lane);
   for (int block = 0; block < blocks; ++block) {
     uint32_t bits[kSlots];
-    BlockBits<kByKeys>::read(from, stride, window % 4, inner_tiles - block * kTiles, lane, bits);
+    read_bits.read(from, stride, window % 4, inner_tiles - block * kTiles, bits);
     from += kTiles * stride;
     // The rank of each entry in its bank, which is g, or 2 t + h.
     int ranks[kSlots], counts[2] = {};
@@ -121,38 +159,38 @@ __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_consta
       ranks[s] = count + __popc(full & before);
       count += __popc(full);
     }
-    // Lane r: which banks have an entry of rank r, and how many entries there are before that round.
-    uint32_t banks = 0;
-    const int packed = kByKeys ? counts[0] : counts[0] | counts[1] << 8;
+    // How many there are in the banks before, by sums over pairs, fours and eights of lanes.
+    int start = 0, total = counts[0] + counts[1];
 #pragma unroll
-    for (int n = 0; n < (kByKeys ? 8 : 4); ++n) {
-      const int there = __shfl_sync(~0u, packed, kByKeys ? 4 * n : n);
-      if constexpr (kByKeys) {
-        banks |= static_cast<uint32_t>(there > lane) << n;
-      } else {
-        banks |= static_cast<uint32_t>((there & 0xFF) > lane) << (2 * n);
-        banks |= static_cast<uint32_t>((there >> 8) > lane) << (2 * n + 1);
-      }
+    for (int step = kByKeys ? 4 : 1; step < (kByKeys ? 32 : 4); step *= 2) {
+      const int other = __shfl_xor_sync(~0u, total, step);
+      if (lane & step) start += other;
+      total += other;
     }
-    int sum = __popc(banks);
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += other;
-    }
-    const uint32_t round = static_cast<uint32_t>(sum - __popc(banks)) << 8 | banks;
-    const int total = __shfl_sync(~0u, sum, 31), filled = (total + 15) & ~15;
+    const int groups = (total + 15) / 16 * 2, filled = groups * 8;
+    // n / groups = n per_group >> 16 for all n that there are, even with a quotient that is off by one.
+    const auto per_group = static_cast<uint32_t>(__fdividef(65536.0f, static_cast<float>(groups))) + 2;
+    const auto place = [&](int n) {
+      const int turn = static_cast<int>(n * per_group >> 16);
+      return (n - turn * groups) * 8 + turn;
+    };
+    const int starts[2] = {start, kByKeys ? start : start + counts[0]};
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const uint32_t mine = __shfl_sync(~0u, round, ranks[s] & 31);
-      const int bank = kByKeys ? g : 2 * t + s % 2;
-      const int place = static_cast<int>(mine >> 8) + __popc(mine & ((1u << bank) - 1));
-      if (bits[s]) list[place] = static_cast<uint32_t>(BlockBits<kByKeys>::token(s, g, t)) << 16 | bits[s];
+      const int at = place(starts[s % 2] + ranks[s]);
+      constexpr uint32_t kTile = 64 << 16, kHalf = (kByKeys ? 8 : 1) << 16;
+      if (bits[s]) store_word(list + 4 * at, token + (s / 2 * kTile + s % 2 * kHalf) + bits[s]);
     }
-    if (total + lane < filled) list[total + lane] = 0;
+    __syncwarp();
+    // The places left over name a token that their group reads anyway.
+    if (total + lane < filled) {
+      const int n = total + lane, at = place(n);
+      store_word(list + 4 * at, load_word(list + 4 * (n >= groups ? at & ~7 : 0)) & 0xFFFF0000u);
+    }
     __syncwarp();
     auto* const to = reinterpret_cast<uint4*>(p.lists.entries + (index + block) * kWindowBlock);
-    for (int at = lane; at < filled / 4; at += 32) to[at] = gathered[warp][at];
+    if (lane < filled / 4) to[lane] = gathered[warp][lane];
+    if (lane + 32 < filled / 4) to[lane + 32] = gathered[warp][lane + 32];
     if (lane == 0) p.lists.turns[index + block] = static_cast<uint8_t>(filled / 16);
     __syncwarp();
   }

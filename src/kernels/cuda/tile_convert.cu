@@ -23,50 +23,58 @@ __device__ void exchange(uint32_t& x, uint32_t& y, int shift, uint32_t mask) {
 // complements of place bits 2, 1, 0.
 __global__ void transpose_tiles(TileShape shape, const uint32_t* tiles, uint32_t* transposed,
                                 FewEdges without) {
-  const int64_t tile = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32;
-  const int64_t rows = shape.row_tiles(), columns = shape.column_tiles();
-  if (tile >= shape.batch * shape.heads * rows * columns || without.has(tile / (rows * columns))) return;
-  uint32_t w[4];
+  const int64_t head = blockIdx.z;
+  if (without.has(head)) return;
+  const int lane = threadIdx.x % 32, row = blockIdx.y, warps = blockDim.x / 32;
+  const int rows = static_cast<int>(shape.row_tiles()), columns = static_cast<int>(shape.column_tiles());
+  for (int column = blockIdx.x * warps + threadIdx.x / 32; column < columns; column += gridDim.x * warps) {
+    uint32_t w[4];
 #pragma unroll
-  for (int n = 0; n < 4; ++n) w[n] = tiles[tile * kTileWords + n * 32 + lane];
+    for (int n = 0; n < 4; ++n)
+      w[n] = tiles[((head * rows + row) * columns + column) * kTileWords + n * 32 + lane];
+    uint32_t* const out = transposed + ((head * columns + column) * rows + row) * kTileWords;
+    if (!__any_sync(~0u, (w[0] | w[1] | w[2] | w[3]) != 0)) {  // most tiles of probes in squares
+#pragma unroll
+      for (int n = 0; n < 4; ++n) out[n * 32 + lane] = 0;
+      continue;
+    }
 
-  // e0 (place bit 3) <-> g0 (lane bit 2): a lane keeps the half that stays and receives its partner's other
-  // half.
-  const bool odd = lane & 4;
+    // e0 (place bit 3) <-> g0 (lane bit 2): a lane keeps the half that stays and receives its partner's other
+    // half.
+    const bool odd = lane & 4;
 #pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    constexpr uint32_t kLow = 0x00FF00FFu;  // places with e0 = 0
-    const uint32_t give = odd ? w[n] & kLow : (w[n] >> 8) & kLow;
-    const uint32_t take = __shfl_xor_sync(~0u, give, 4);
-    w[n] = odd ? ((w[n] & ~kLow) | take) : ((w[n] & kLow) | (take << 8));
-  }
-  // Now lane bit 2 is e0 and place bit 3 is g0. Word bits [w1 w0] <-> place bits [2 1] (complemented j2 j1):
-  // after the exchange word n holds the elements whose place bits were n, that is j2 j1 = 3 - n, and place
-  // bits [2 1] are [w1 w0].
-  exchange(w[0], w[2], 4, 0x0F0F0F0Fu);
-  exchange(w[1], w[3], 4, 0x0F0F0F0Fu);
-  exchange(w[0], w[1], 2, 0x33333333u);
-  exchange(w[2], w[3], 2, 0x33333333u);
-  // Places are now [e1 g0 w1 w0 ~j0]; wanted [e1' e0' ~j'2 ~j'1 ~j'0] = [j0 g0 ~w1 ~w0 ~e1].
-  const int64_t head = tile / (rows * columns), row = tile / columns % rows, column = tile % columns;
-  const int g = lane / 4, t = lane % 4;  // g2 g1 as before, lane bit 2 = e0
-  const int to_lane = (t << 3) | ((g & 1) << 2) | (g >> 1);
-  uint32_t* const out = transposed + ((head * columns + column) * rows + row) * kTileWords;
+    for (int n = 0; n < 4; ++n) {
+      constexpr uint32_t kLow = 0x00FF00FFu;  // places with e0 = 0
+      const uint32_t give = odd ? w[n] & kLow : (w[n] >> 8) & kLow;
+      const uint32_t take = __shfl_xor_sync(~0u, give, 4);
+      w[n] = odd ? ((w[n] & ~kLow) | take) : ((w[n] & kLow) | (take << 8));
+    }
+    // Now lane bit 2 is e0 and place bit 3 is g0. Word bits [w1 w0] <-> place bits [2 1] (complemented j2
+    // j1): after the exchange word n holds the elements whose place bits were n, that is j2 j1 = 3 - n, and
+    // place bits [2 1] are [w1 w0].
+    exchange(w[0], w[2], 4, 0x0F0F0F0Fu);
+    exchange(w[1], w[3], 4, 0x0F0F0F0Fu);
+    exchange(w[0], w[1], 2, 0x33333333u);
+    exchange(w[2], w[3], 2, 0x33333333u);
+    // Places are now [e1 g0 w1 w0 ~j0]; wanted [e1' e0' ~j'2 ~j'1 ~j'0] = [j0 g0 ~w1 ~w0 ~e1].
+    const int g = lane / 4, t = lane % 4;  // g2 g1 as before, lane bit 2 = e0
+    const int to_lane = (t << 3) | ((g & 1) << 2) | (g >> 1);
 #pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    uint32_t x = w[n];
-    // Complement of place bits 2 and 1: reverse the order of the four pairs in every byte.
-    x = ((x >> 4) & 0x0F0F0F0Fu) | ((x & 0x0F0F0F0Fu) << 4);
-    x = ((x >> 2) & 0x33333333u) | ((x & 0x33333333u) << 2);
-    // Place bit 4 (e1) <-> place bit 0 (~j0), both complemented on the way: j0 = 1, e1 = 0 (places 0 and 0)
-    // go to place bits 4 = 1 and 0 = 1. Keep those with e1 = j0 ... (place bit 4, bit 0) = (e1, ~j0) -> (j0,
-    // ~e1).
-    const uint32_t both =
-        x & 0x5555AAAAu;  // (0, 1) and (1, 0): j0 = 0, e1 = 0 -> (0, 1) stays; j0 = 1, e1 = 1 -> (1, 0) stays
-    const uint32_t up = (x & 0x00005555u) << 17;    // (0, 0): e1 = 0, j0 = 1 -> (1, 1)
-    const uint32_t down = (x & 0xAAAA0000u) >> 17;  // (1, 1): e1 = 1, j0 = 0 -> (0, 0)
-    out[(3 - n) * 32 + to_lane] = both | up | down;
+    for (int n = 0; n < 4; ++n) {
+      uint32_t x = w[n];
+      // Complement of place bits 2 and 1: reverse the order of the four pairs in every byte.
+      x = ((x >> 4) & 0x0F0F0F0Fu) | ((x & 0x0F0F0F0Fu) << 4);
+      x = ((x >> 2) & 0x33333333u) | ((x & 0x33333333u) << 2);
+      // Place bit 4 (e1) <-> place bit 0 (~j0), both complemented on the way: j0 = 1, e1 = 0 (places 0 and 0)
+      // go to place bits 4 = 1 and 0 = 1. Keep those with e1 = j0 ... (place bit 4, bit 0) = (e1, ~j0) ->
+      // (j0, ~e1).
+      const uint32_t both =
+          x &
+          0x5555AAAAu;  // (0, 1) and (1, 0): j0 = 0, e1 = 0 -> (0, 1) stays; j0 = 1, e1 = 1 -> (1, 0) stays
+      const uint32_t up = (x & 0x00005555u) << 17;    // (0, 0): e1 = 0, j0 = 1 -> (1, 1)
+      const uint32_t down = (x & 0xAAAA0000u) >> 17;  // (1, 1): e1 = 1, j0 = 0 -> (0, 0)
+      out[(3 - n) * 32 + to_lane] = both | up | down;
+    }
   }
 }
 
@@ -155,10 +163,11 @@ unsigned warps_to_blocks(int64_t warps) {
 
 int launch_transpose_tiles(const TileShape& shape, const uint32_t* tiles, uint32_t* transposed,
                            const FewEdges& without, Stream stream) {
-  const int64_t count = shape.words() / kTileWords;
-  if (count == 0) return cudaSuccess;
-  transpose_tiles<<<warps_to_blocks(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles,
-                                                                                         transposed, without);
+  if (shape.words() == 0) return cudaSuccess;
+  // A warp takes a few tiles, so that heads that are left out cost little.
+  const dim3 grid(static_cast<unsigned>((shape.column_tiles() + 31) / 32),
+                  static_cast<unsigned>(shape.row_tiles()), static_cast<unsigned>(shape.batch * shape.heads));
+  transpose_tiles<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(shape, tiles, transposed, without);
   return cudaGetLastError();
 }
 

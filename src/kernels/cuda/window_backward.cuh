@@ -46,31 +46,52 @@ struct PackParams {
   uint8_t* to;
 };
 
-// A thread writes 16 bytes.
+// A thread moves a few pieces of 16 bytes, all on their way at once: so heads that are left out cost little.
+// The pieces that end a row are work of another kind and come after all others.
+constexpr int kPackThreads = 256, kPackPieces = 4;
 template <int D, int C>
 __global__ void pack_rows(const __grid_constant__ PackParams p) {
   using Row = TokenRow<D, C>;
+  constexpr int kCopied = Row::kPieces - 1;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
   if (!p.sparse.has(head_index)) return;
-  const int index = blockIdx.x * blockDim.x + threadIdx.x, row = index / Row::kPieces,
-            piece = index % Row::kPieces;
-  if (row >= p.rows) return;
-  const auto chunk = [&](const HeadTensor<const Bf16>& from, int n) {
+  const int copied = p.rows * kCopied, first = blockIdx.x * (kPackThreads * kPackPieces) + threadIdx.x;
+  const auto chunk = [&](const HeadTensor<const Bf16>& from, int row, int n) {
     return __ldg(reinterpret_cast<const uint4*>(from.head(item, head) + row * from.row_stride) + n);
   };
-  uint4 value{};
-  if (row < p.tokens) {
-    if (piece < D / 8) {
-      value = chunk(p.a, piece);
-    } else if (piece < D / 4) {
-      value = chunk(p.b, piece - D / 8);
-    } else if (C > 0 && piece < D / 4 + C / 8) {
-      value = chunk(p.c, piece - D / 4);
-    } else if (p.lse) {
+  uint8_t* const to = p.to + static_cast<int64_t>(head_index) * p.rows * Row::kBytes;
+  const auto place = [&](int row, int piece) {
+    return reinterpret_cast<uint4*>(to + static_cast<int64_t>(row) * Row::kBytes + piece * 16);
+  };
+  if (blockIdx.x * (kPackThreads * kPackPieces) < copied) {
+    uint4 values[kPackPieces];
+#pragma unroll
+    for (int n = 0; n < kPackPieces; ++n) {
+      const int index = first + n * kPackThreads, row = index / kCopied, piece = index % kCopied;
+      const bool is_a = piece < D / 8, is_b = piece < D / 4;
+      values[n] = uint4{};
+      if (row < p.tokens)
+        values[n] = is_a   ? chunk(p.a, row, piece)
+                    : is_b ? chunk(p.b, row, piece - D / 8)
+                           : chunk(p.c, row, piece - D / 4);
+    }
+#pragma unroll
+    for (int n = 0; n < kPackPieces; ++n) {
+      const int index = first + n * kPackThreads;
+      if (index < copied) *place(index / kCopied, index % kCopied) = values[n];
+    }
+    return;
+  }
+  const int blocks_before = (copied + kPackThreads * kPackPieces - 1) / (kPackThreads * kPackPieces);
+  for (int n = 0; n < kPackPieces; ++n) {
+    const int row = first - blocks_before * (kPackThreads * kPackPieces) + n * kPackThreads;
+    if (row >= p.rows) return;
+    uint4 value{};
+    if (row < p.tokens && p.lse) {
       float sum = 0;
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        const uint4 o = chunk(p.output, n), g = chunk(p.b, n);
+      for (int m = 0; m < D / 8; ++m) {
+        const uint4 o = chunk(p.output, row, m), g = chunk(p.b, row, m);
         const uint32_t left[4] = {o.x, o.y, o.z, o.w}, right[4] = {g.x, g.y, g.z, g.w};
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -81,9 +102,8 @@ __global__ void pack_rows(const __grid_constant__ PackParams p) {
       value.x = __float_as_uint(p.lse[static_cast<int64_t>(head_index) * p.tokens + row] * kLog2E);
       value.y = __float_as_uint(sum);
     }
+    *place(row, kCopied) = value;
   }
-  *reinterpret_cast<uint4*>(p.to + (static_cast<int64_t>(head_index) * p.rows + row) * Row::kBytes +
-                            piece * 16) = value;
 }
 
 // ---- the passes ----
@@ -109,12 +129,12 @@ enum class EdgeRule { kSame, kShaped };
 
 // As many warps as registers allow.
 constexpr int window_warps(int D, int C, bool columns) {
-  if (D == 32) return C == 0 ? (columns ? 20 : 24) : C == 32 ? (columns ? 16 : 20) : (columns ? 12 : 16);
+  if (D == 32) return C == 0 ? (columns ? 20 : 24) : C == 32 ? 16 : (columns ? 12 : 16);
   return columns ? 12 : 16;
 }
 
 // Counts one more arrival; the last of `count` starts anew and is told so.
-__device__ inline bool last_to_arrive(uint32_t counter, unsigned count) {
+__device__ bool last_to_arrive(uint32_t counter, unsigned count) {
   unsigned before;
   asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(counter) : "memory");
   if (before + 1 != count) return false;
@@ -133,14 +153,15 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
     window_backward(const __grid_constant__ WindowPassParams p) {
   using Row = TokenRow<D, C>;
   constexpr int kWarps = window_warps(D, C, kColumns), kStages = Row::kStages;
-  constexpr bool kShaped = C > 0 && kRule == EdgeRule::kShaped;
+  constexpr bool kShaped = C > 0 && kRule == EdgeRule::kShaped, kFewRegisters = C == 128 && !kColumns;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t full_barriers[kStages];
   __shared__ unsigned done_counters[kStages];
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
   if (!p.sparse.has(head_index)) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, k = lane % 8,
-            m = lane / 8;
+  // From one lane, so that the compiler sees that it is the same for all of a warp.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, k = lane % 8, m = lane / 8;
   const int windows = (p.outer + kWindow - 1) / kWindow, blocks = (p.inner + kWindowBlock - 1) / kWindowBlock;
   const int window = blockIdx.x * kWarps + warp;
   const bool exists = window < windows;
@@ -198,17 +219,24 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
   // load_matrices for: token k of each half, from piece m on.
   const auto multiply_scores = [&](const uint32_t(&at)[2], float(&s)[2][4], float(&u)[2][4]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int n = 0; n < D / 32; ++n) {
-        uint32_t b[4];
-        load_matrices(b, at[half] + n * 64);
-        multiply(s[half], own_a[2 * n], b[0], b[1]);
-        multiply(s[half], own_a[2 * n + 1], b[2], b[3]);
-        load_matrices(b, at[half] + Row::kB + n * 64);
-        multiply(u[half], own_b[2 * n], b[0], b[1]);
-        multiply(u[half], own_b[2 * n + 1], b[2], b[3]);
+    for (int n = 0; n < D / 32; ++n) {
+      uint32_t a[2][4], b[2][4];
+      const auto load = [&](int half) {
+        load_matrices(a[half], at[half] + n * 64);
+        load_matrices(b[half], at[half] + Row::kB + n * 64);
+      };
+      const auto add = [&](int half, int step) {
+        multiply(s[half], own_a[2 * n + step], a[half][2 * step], a[half][2 * step + 1]);
+        multiply(u[half], own_b[2 * n + step], b[half][2 * step], b[half][2 * step + 1]);
+      };
+      if constexpr (kFewRegisters) {
+        load(0), add(0, 0), add(0, 1);
+        load(1), add(1, 0), add(1, 1);
+      } else {
+        load(0), load(1);
+        add(0, 0), add(1, 0), add(0, 1), add(1, 1);
       }
+    }
   };
   // sum += operand * (columns kFrom .. of the 16 tokens); a lane asks for piece m / 2 of token k of half m
   // % 2.
@@ -225,7 +253,7 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
   const auto turned = [&](const uint32_t(&at)[2]) { return (lane & 8 ? at[1] : at[0]) + (m / 2 - m) * 16; };
 
   const int64_t index = (static_cast<int64_t>(head_index) * windows + (exists ? window : 0)) * blocks;
-  const uint32_t* list = p.lists.entries + index * kWindowBlock + k;  // of token k of a half
+  const uint32_t* const list = p.lists.entries + index * kWindowBlock + k;  // of token k of a half
   const uint8_t* const turns = p.lists.turns + index;
   [[maybe_unused]] const uint32_t* units = nullptr;
   if constexpr (C > 0) {
@@ -233,33 +261,27 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
       units = reinterpret_cast<const uint32_t*>(p.units) +
               (static_cast<int64_t>(head_index) * ((p.outer + 63) / 64 * 4) + (exists ? window : 0)) * blocks;
   }
-  // What a block begins with is asked for while the block before it is worked on.
-  uint32_t ahead[2] = {__ldg(list), __ldg(list + 8)};
-  int turns_ahead = exists ? __ldg(turns) : 0;
-  [[maybe_unused]] uint32_t units_ahead = C > 0 && units && exists ? __ldg(units) : 0;
+  // The entries of the next turn, which may be in the next block, are asked for while a turn is worked on.
+  uint32_t next[2] = {__ldg(list), __ldg(list + 8)};
+  int next_count = exists ? __ldg(turns) : 0;
   int slot = 0;
   uint32_t parity = 0;
   for (int block = 0; block < blocks; ++block) {
     const uint32_t place = base + slot * Row::kBlockBytes;
-    const uint32_t* entries = list;
-    uint32_t next[2] = {ahead[0], ahead[1]};
-    const int count = turns_ahead;
-    [[maybe_unused]] uint32_t chosen = units_ahead;
-    if (block + 1 < blocks) {
-      list += kWindowBlock;
-      ahead[0] = __ldg(list), ahead[1] = __ldg(list + 8);
-      turns_ahead = exists ? __ldg(turns + block + 1) : 0;
-      if constexpr (C > 0)
-        if (units && exists) units_ahead = __ldg(units + block + 1);
-    }
+    const int count = next_count, after = min(block + 1, blocks - 1);
+    if (exists) next_count = __ldg(turns + after);
+    [[maybe_unused]] uint32_t chosen = C > 0 && units && exists ? __ldg(units + block) : 0;
+    int at_entry = block * kWindowBlock;
+    if (count == 0)
+      next[0] = __ldg(list + after * kWindowBlock), next[1] = __ldg(list + after * kWindowBlock + 8);
     barrier_wait(full + 8 * slot, parity);
 #pragma unroll 1
     for (int turn = 0; turn < count; ++turn) {
       const uint32_t now[2] = {next[0], next[1]};
       const uint32_t at[2] = {place + m * 16 + (now[0] >> 16) * Row::kBytes,
                               place + m * 16 + (now[1] >> 16) * Row::kBytes};
-      entries += 16;
-      if (turn + 1 < count) next[0] = __ldg(entries), next[1] = __ldg(entries + 8);
+      at_entry = turn + 1 < count ? at_entry + 16 : after * kWindowBlock;
+      next[0] = __ldg(list + at_entry), next[1] = __ldg(list + at_entry + 8);
       float s[2][4] = {}, u[2][4] = {};
       multiply_scores(at, s, u);
       uint32_t operand_d[4], operand_a[4], operand_g[4];
@@ -432,10 +454,12 @@ void pack_side(const WindowBackwardParams& p, bool queries, cudaStream_t stream)
   pack.output = p.output;
   pack.lse = queries ? p.lse : nullptr;
   pack.to = queries ? p.query_rows : p.key_rows;
-  const int64_t threads = static_cast<int64_t>(pack.rows) * TokenRow<D, C>::kPieces;
-  const dim3 grid(static_cast<unsigned>((threads + 255) / 256),
+  const auto blocks = [](int64_t pieces) {
+    return static_cast<unsigned>((pieces + kPackThreads * kPackPieces - 1) / (kPackThreads * kPackPieces));
+  };
+  const dim3 grid(blocks(static_cast<int64_t>(pack.rows) * (TokenRow<D, C>::kPieces - 1)) + blocks(pack.rows),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
-  pack_rows<D, C><<<grid, 256, 0, stream>>>(pack);
+  pack_rows<D, C><<<grid, kPackThreads, 0, stream>>>(pack);
 }
 
 template <int D, int C, EdgeRule kRule>

@@ -72,11 +72,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, k = lane % 8, m = lane / 8;
   const int queries = static_cast<int>(p.shape.queries),
             windows = static_cast<int>(WindowLists::windows(queries));
-  const int window = blockIdx.x * kWarps + threadIdx.x / 32, first = window * kWindow;
+  // From one lane, so that the compiler sees that it is the same for all of a warp.
+  const int window = blockIdx.x * kWarps + __shfl_sync(~0u, threadIdx.x / 32, 0), first = window * kWindow;
   const int parts = static_cast<int>(WindowLists::blocks(p.shape.keys)),
             blocks = (parts + Layout::kParts - 1) / Layout::kParts;
   const int64_t index = (static_cast<int64_t>(head_index) * windows + min(window, windows - 1)) * parts;
-  const uint32_t* list = p.lists.entries + index * kWindowBlock + k;  // of key k of a half
+  const uint32_t* const list = p.lists.entries + index * kWindowBlock + k;  // of key k of a half
   const uint8_t* const turns = p.lists.turns + index;
 
   // Queries g and g + 8 of the window as operands of 16 columns each; 0 for those that do not exist.
@@ -101,9 +102,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   uint32_t slot = base;
   RowStream<D, kWarps * 32> rows(p, item, head);
   rows.load(slot);
-  // The first entries of a part are asked for while the part before it is worked on.
-  uint32_t ahead[2] = {__ldg(list), __ldg(list + 8)};
-  int turns_ahead = window < windows ? __ldg(turns) : 0;
+  // The entries of the next turn, which may be in the next part, are asked for while a turn is worked on.
+  uint32_t next[2] = {__ldg(list), __ldg(list + 8)};
+  int next_count = window < windows ? __ldg(turns) : 0;
   for (int block = 0; block < blocks; ++block) {
     const uint32_t other = slot == base ? base + Layout::kSlotBytes : base;
     if (block + 1 < blocks) {
@@ -118,21 +119,18 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     for (int part = block * Layout::kParts; part < end; ++part) {
       const uint32_t place =
           slot + (part - block * Layout::kParts) * (kWindowBlock * Layout::kBytes) + m * 16;
-      const uint32_t* entries = list;
-      uint32_t next[2] = {ahead[0], ahead[1]};
-      const int count = turns_ahead;
-      if (part + 1 < parts) {
-        list += kWindowBlock;
-        ahead[0] = __ldg(list), ahead[1] = __ldg(list + 8);
-        turns_ahead = window < windows ? __ldg(turns + part + 1) : 0;
-      }
+      const int count = next_count, after = min(part + 1, parts - 1);
+      if (window < windows) next_count = __ldg(turns + after);
+      int at = part * kWindowBlock;
+      if (count == 0)
+        next[0] = __ldg(list + after * kWindowBlock), next[1] = __ldg(list + after * kWindowBlock + 8);
 #pragma unroll 1
       for (int turn = 0; turn < count; ++turn) {
         const uint32_t now[2] = {next[0], next[1]};
         const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
                                      place + (now[1] >> 16) * Layout::kBytes};
-        entries += 16;
-        if (turn + 1 < count) next[0] = __ldg(entries), next[1] = __ldg(entries + 8);
+        at = turn + 1 < count ? at + 16 : after * kWindowBlock;
+        next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
         seen |= now[0] | now[1];
         float s[2][4] = {};
 #pragma unroll

@@ -17,7 +17,7 @@ inline constexpr int kWindowBlock = 256;  // "inner" tokens of a part of its lis
 // bits say which outer tokens of the window have an edge with it: by queries bit r is query r of the window,
 // by keys bit window_bit_of_key(r) is key r. Each part is filled up to a multiple of 16 with entries without
 // bits. Eight neighbours at places 8 n .. 8 n + 7 mostly differ in token % 8, so that rows of an odd number
-// of 16-byte pieces are gathered from shared memory without conflicts.
+// of 16-byte pieces are gathered from shared memory with few conflicts.
 struct WindowLists {
   uint32_t* entries = nullptr;  // [B*H, windows, blocks, 256]
   uint8_t* turns = nullptr;     // [B*H, windows, blocks]: entries / 16
