@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "graph/checks.h"
 #include "graph/huge_pages.h"
@@ -34,6 +35,8 @@ using kernels::cpu::SampleScratch;
 
 // Rows per task: a fixed number, so that what a task does never depends on the number of threads.
 constexpr int64_t kChunkRows = 64;
+// Keys of a head that take this much are read at random often enough to be copied to huge pages.
+constexpr int64_t kHugeKeyBytes = int64_t{4} << 20;
 // Sampler tables of a group of heads may take this much memory before the next group starts.
 constexpr int64_t kTableBytes = int64_t{64} << 20;
 
@@ -89,19 +92,24 @@ void check_values(const char* which, const at::Tensor& membership, const std::op
 
 // The parts of a head that do not depend on memberships: masks and random stream.
 struct HeadPlan {
-  std::vector<std::vector<int32_t>> valid_keys;  // per item
+  std::vector<std::vector<int32_t>> valid_keys;  // per item; without a key mask one for all
   at::Tensor query_mask;                         // [B, L] bool contiguous, or undefined
   std::vector<int64_t> valid_queries;            // per item, with a query mask
   at::Tensor keys;                               // [B*H] stream keys
 
   HeadPlan(const EdgeShape& shape, const SampleOptions& options, kernels::Purpose purpose) {
-    valid_keys.resize(static_cast<size_t>(shape.batch));
-    const at::Tensor mask = options.key_mask ? options.key_mask->cpu().contiguous() : at::Tensor();
-    for (int64_t b = 0; b < shape.batch; ++b) {
-      auto& list = valid_keys[static_cast<size_t>(b)];
-      const bool* valid = mask.defined() ? mask.const_data_ptr<bool>() + b * shape.keys : nullptr;
-      for (int64_t j = 0; j < shape.keys; ++j)
-        if (!valid || valid[j]) list.push_back(static_cast<int32_t>(j));
+    if (options.key_mask) {
+      const at::Tensor mask = options.key_mask->cpu().contiguous();
+      valid_keys.resize(static_cast<size_t>(shape.batch));
+      for (int64_t b = 0; b < shape.batch; ++b) {
+        const bool* valid = mask.const_data_ptr<bool>() + b * shape.keys;
+        for (int64_t j = 0; j < shape.keys; ++j)
+          if (valid[j]) valid_keys[static_cast<size_t>(b)].push_back(static_cast<int32_t>(j));
+      }
+    } else {
+      valid_keys.resize(1);
+      valid_keys[0].resize(static_cast<size_t>(shape.keys));
+      std::iota(valid_keys[0].begin(), valid_keys[0].end(), 0);
     }
     if (options.query_mask) {
       query_mask = options.query_mask->cpu().contiguous();
@@ -116,8 +124,9 @@ struct HeadPlan {
     SampleHead result;
     result.queries = shape.queries;
     result.keys = shape.keys;
-    result.valid_keys = valid_keys[static_cast<size_t>(item)].data();
-    result.valid_key_count = static_cast<int64_t>(valid_keys[static_cast<size_t>(item)].size());
+    const std::vector<int32_t>& list = valid_keys[valid_keys.size() > 1 ? static_cast<size_t>(item) : 0];
+    result.valid_keys = list.data();
+    result.valid_key_count = static_cast<int64_t>(list.size());
     result.valid_query_count = shape.queries;
     if (query_mask.defined()) {
       result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
@@ -133,6 +142,25 @@ struct HeadPlan {
   }
 };
 
+// body(n) for every n in [begin, end). Each thread has its share of neighbours, so that what it wrote it
+// finds in its own cache again, and helps the others when it is done: rows cost what they have of keys and
+// edges, and a thread may be late.
+template <typename Body>
+void share_tasks(int64_t begin, int64_t end, const Body& body) {
+  const int64_t count = end - begin, threads = std::min<int64_t>(at::get_num_threads(), count);
+  const auto share_begin = [&](int64_t thread) { return begin + count * thread / threads; };
+  std::vector<std::atomic<int64_t>> next(static_cast<size_t>(std::max<int64_t>(threads, 0)));
+  for (int64_t thread = 0; thread < threads; ++thread)
+    next[static_cast<size_t>(thread)] = share_begin(thread);
+  at::parallel_for(0, threads, 1, [&](int64_t first, int64_t) {
+    for (int64_t n = 0; n < threads; ++n) {
+      const int64_t whose = (first + n) % threads, stop = share_begin(whose + 1);
+      std::atomic<int64_t>& task = next[static_cast<size_t>(whose)];
+      for (int64_t mine = task++; mine < stop; mine = task++) body(mine);
+    }
+  });
+}
+
 // Draws chunks of rows in parallel and joins them in order.
 class RowCollector {
  public:
@@ -143,15 +171,12 @@ class RowCollector {
 
   template <typename Body>  // body(head index, row begin, row end, SampleScratch&, SampledRows&)
   void draw(int64_t head_begin, int64_t head_end, const Body& body) {
-    at::parallel_for(head_begin * chunks_per_head_, head_end * chunks_per_head_, 1,
-                     [&](int64_t begin, int64_t end) {
-                       SampleScratch scratch;
-                       for (int64_t chunk = begin; chunk < end; ++chunk) {
-                         const int64_t first = chunk % chunks_per_head_ * kChunkRows;
-                         body(chunk / chunks_per_head_, first, std::min(first + kChunkRows, shape_.queries),
-                              scratch, chunks_[static_cast<size_t>(chunk)]);
-                       }
-                     });
+    share_tasks(head_begin * chunks_per_head_, head_end * chunks_per_head_, [&](int64_t chunk) {
+      thread_local SampleScratch scratch;
+      const int64_t first = chunk % chunks_per_head_ * kChunkRows;
+      body(chunk / chunks_per_head_, first, std::min(first + kChunkRows, shape_.queries), scratch,
+           chunks_[static_cast<size_t>(chunk)]);
+    });
   }
 
   template <typename HeadOf>  // head_of(head index): the SampleHead its rows were drawn from
@@ -163,14 +188,12 @@ class RowCollector {
     int64_t* offsets = row_offsets.mutable_data_ptr<int64_t>();
     int32_t* columns = col_indices.mutable_data_ptr<int32_t>();
     offsets[0] = 0;
-    at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 16, [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n) {
-        const SampledRows& rows = chunks_[static_cast<size_t>(n)];
-        rows.write_columns(head_of(n / chunks_per_head_), columns + starts[static_cast<size_t>(n)]);
-        int64_t row = n / chunks_per_head_ * shape_.queries + n % chunks_per_head_ * kChunkRows;
-        int64_t offset = starts[static_cast<size_t>(n)];
-        for (const int32_t degree : rows.degrees) offsets[++row] = offset += degree;
-      }
+    share_tasks(0, static_cast<int64_t>(chunks_.size()), [&](int64_t n) {
+      const SampledRows& rows = chunks_[static_cast<size_t>(n)];
+      rows.write_columns(head_of(n / chunks_per_head_), columns + starts[static_cast<size_t>(n)]);
+      int64_t row = n / chunks_per_head_ * shape_.queries + n % chunks_per_head_ * kChunkRows;
+      int64_t offset = starts[static_cast<size_t>(n)];
+      for (const int32_t degree : rows.degrees) offsets[++row] = offset += degree;
     });
     return EdgeSet::from_trusted_csr(shape_, row_offsets, col_indices);
   }
@@ -186,10 +209,16 @@ class HeadSampler {
  public:
   HeadSampler() = default;
   HeadSampler(const SampleHead& head, Sampler wanted) : head_(head), sampler_(wanted) {
-    if (sampler_ != Sampler::kDirect && sampler_ != Sampler::kFastRg)
+    if (sampler_ == Sampler::kDirect || sampler_ == Sampler::kFastRg) {
+      valid_ = kernels::cpu::valid_memberships(head_);
+    } else {
       bounds_ = kernels::cpu::sample_bounds(head_);
-    if (sampler_ == Sampler::kThinning) thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
+      valid_ = bounds_.valid;
+    }
+    if (!valid_) return;
     if (sampler_ == Sampler::kAuto) choose();
+    if (sampler_ == Sampler::kSqueezed || sampler_ == Sampler::kThinning)
+      fixed_ = kernels::cpu::fixed_bounds(head_, bounds_);
     if (sampler_ == Sampler::kSqueezed &&
         kernels::cpu::products_cost(head_, bounds_) < kernels::cpu::squeezed_cost(head_, bounds_))
       products_ = kernels::cpu::product_bounds(head_);
@@ -197,12 +226,14 @@ class HeadSampler {
     if (sampler_ == Sampler::kDirect) transposed_ = kernels::cpu::transpose_valid_keys(head_);
   }
 
+  bool valid() const { return valid_; }  // are its memberships finite and not negative?
+
   void draw(int64_t begin, int64_t end, SampleScratch& scratch, SampledRows& out) const {
     switch (sampler_) {
       case Sampler::kSqueezed:
-        return kernels::cpu::sample_squeezed(head_, bounds_, products_, scratch, begin, end, out);
+        return kernels::cpu::sample_squeezed(head_, bounds_, fixed_, products_, scratch, begin, end, out);
       case Sampler::kThinning:
-        return kernels::cpu::sample_thinning(head_, bounds_, thinning_, scratch, begin, end, out);
+        return kernels::cpu::sample_thinning(head_, bounds_, fixed_, scratch, begin, end, out);
       case Sampler::kFastRg:
         return kernels::cpu::sample_fastrg(head_, fastrg_, begin, end, out);
       default:
@@ -213,10 +244,9 @@ class HeadSampler {
  private:
   // The cheapest by prediction, from what is true of the head alone.
   void choose() {
-    thinning_ = kernels::cpu::thinning_tables(head_, bounds_);
     const double squeezed = std::min(kernels::cpu::squeezed_cost(head_, bounds_),
                                      kernels::cpu::products_cost(head_, bounds_)),
-                 thinning = kernels::cpu::thinning_cost(head_, bounds_, thinning_),
+                 thinning = kernels::cpu::thinning_cost(head_, bounds_),
                  fastrg = kernels::cpu::fastrg_cost(head_, kernels::cpu::expected_edges(head_, bounds_));
     sampler_ = fastrg < std::min(squeezed, thinning) ? Sampler::kFastRg
                : thinning < squeezed                 ? Sampler::kThinning
@@ -225,19 +255,26 @@ class HeadSampler {
 
   SampleHead head_;
   Sampler sampler_ = Sampler::kDirect;
+  bool valid_ = true;
   kernels::cpu::SampleBounds bounds_;
+  kernels::cpu::FixedBounds fixed_;
   kernels::cpu::ProductBounds products_;
-  kernels::cpu::ThinningTables thinning_;
   kernels::cpu::FastRgTables fastrg_;
   std::vector<float> transposed_;
 };
 
+// Keys of a head as fp32 in a row; on huge pages if there are many, because they are read at random.
+at::Tensor readable_keys(const at::Tensor& key_side) {
+  const int64_t bytes_per_head = key_side.size(2) * key_side.size(3) * int64_t{sizeof(float)};
+  if (bytes_per_head < kHugeKeyBytes) return key_side.to(at::kFloat).contiguous();
+  return graph::on_huge_pages(at::empty(key_side.sizes(), key_side.options().dtype(at::kFloat)))
+      .copy_(key_side);
+}
+
 EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                       const SampleOptions& options) {
   const at::Tensor queries = query_membership.to(at::kFloat).contiguous();
-  // Read at random, in any order.
-  const at::Tensor keys =
-      graph::on_huge_pages(at::empty(key_side.sizes(), key_side.options().dtype(at::kFloat))).copy_(key_side);
+  const at::Tensor keys = readable_keys(key_side);
   const int64_t clusters = queries.size(3), heads = shape.batch * shape.heads;
   const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
   RowCollector rows(shape);
@@ -248,17 +285,14 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
   for (int64_t first = 0; first < heads; first += group) {
     const int64_t last = std::min(first + group, heads);
     std::vector<HeadSampler> samplers(static_cast<size_t>(last - first));
-    at::parallel_for(first, last, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t index = begin; index < end; ++index) {
-        SampleHead head = plan.head(shape, options, index);
-        head.clusters = clusters;
-        head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
-        head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
-        if (kernels::cpu::valid_memberships(head))
-          samplers[static_cast<size_t>(index - first)] = HeadSampler(head, sampler);
-        else
-          all_valid = false;
-      }
+    share_tasks(first, last, [&](int64_t index) {
+      SampleHead head = plan.head(shape, options, index);
+      head.clusters = clusters;
+      head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
+      head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
+      HeadSampler& mine = samplers[static_cast<size_t>(index - first)];
+      mine = HeadSampler(head, sampler);
+      if (!mine.valid()) all_valid = false;
     });
     if (!all_valid) {  // says which value it was
       check_values("query_membership", query_membership, options.query_mask);

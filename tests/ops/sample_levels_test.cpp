@@ -11,7 +11,7 @@
 #include "kernels/cpu/sample_bounds.h"
 #include "kernels/cpu/sample_kernels.h"
 #include "kernels/cpu/sample_scratch.h"
-#include "kernels/philox.h"
+#include "kernels/pair_bytes.h"
 #include "kit/cpu_level.h"
 #include "kit/law_check.h"
 #include "kit/random_inputs.h"
@@ -77,7 +77,8 @@ struct LevelCase {
 SampledRows squeezed(const SampleHead& head, const ProductBounds& products) {
   SampleScratch scratch;
   SampledRows rows;
-  sample_squeezed(head, sample_bounds(head), products, scratch, 0, head.queries, rows);
+  const SampleBounds bounds = sample_bounds(head);
+  sample_squeezed(head, bounds, fixed_bounds(head, bounds), products, scratch, 0, head.queries, rows);
   return rows;
 }
 
@@ -113,8 +114,8 @@ TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
           for (int64_t row = 0; row < head.queries; ++row) {
             const size_t before = columns.size();
             for (int64_t n = 0; n < allowed_keys(head, row); ++n) {
-              const double u = (kernels::pair_byte(head.stream_key, row, n) +
-                                kernels::pair_fine_word(head.stream_key, row, n) * 0x1.0p-32) /
+              const double u = (kernels::first_pair_byte(head.stream_key, row, n) +
+                                kernels::fine_pair_word(head.stream_key, row, n) * 0x1.0p-32) /
                                256;
               if (u < edge_probability(law, given.p(row, n))) columns.push_back(head.valid_keys[n]);
             }
@@ -139,9 +140,11 @@ TEST_P(SampleLevels, BoundsHold) {
       for (int64_t row = 0; row < head.queries; ++row)
         for (int64_t n = 0; n < head.valid_key_count; ++n) {
           const double p = given.p(row, n);
-          const float* terms = bounds.row_terms.data() + 3 * row;
-          const double centre = double{terms[0]} * bounds.first()[n] + double{terms[1]} * bounds.second()[n];
-          EXPECT_LE(std::abs(p - centre), double{terms[2]} * bounds.rest()[n] + 1e-5 * std::abs(centre));
+          const Terms &terms = bounds.rows[static_cast<size_t>(row)],
+                      &key = bounds.keys[static_cast<size_t>(n)];
+          const double centre = double{terms.first} * key.first + double{terms.second} * key.second;
+          EXPECT_LE(std::abs(p - centre), double{terms.rest} * key.rest + 1e-5 * std::abs(centre));
+          EXPECT_LE(p, thinning_rate(head, bounds, terms).bound);
           const float* rounded = products.row_terms.data() + 3 * row;
           const auto key_term = [&](int64_t t) {
             return double{products.key_terms[static_cast<size_t>(t * products.key_stride + n)]};

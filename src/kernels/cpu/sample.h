@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/sample_kernels.h"
+
 namespace edgewise::kernels::cpu {
 
 enum class Law { kBernoulli, kPoisson };
@@ -34,12 +36,17 @@ struct SampleHead {
 struct SampledRows {
   std::vector<int32_t> degrees;
   std::vector<int32_t> columns;
+  bool are_positions = false;   // `columns` count among the valid keys
   std::vector<uint64_t> words;  // [rows, (valid_key_count + 63) / 64]
 
   int64_t edge_count() const;
   // Writes the columns, ascending within each row, to `out` [edge_count()].
   void write_columns(const SampleHead& head, int32_t* out) const;
 };
+
+// Are the valid keys first, first + 1, ...?
+bool is_run(const SampleHead& head);
+ExactParams exact_params(const SampleHead& head);
 
 // How many of the valid keys, from the first on, row may have edges to.
 int64_t allowed_keys(const SampleHead& head, int64_t row);
@@ -57,38 +64,27 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 // ---- squeezed: visits every pair with one random byte, cost L * S / 64 blocks; sample_squeezed.cpp ----
 
 struct SampleBounds;  // sample_bounds.h
+struct FixedBounds;
 struct ProductBounds;
 class SampleScratch;
 // Bounds come from `products` unless it is empty. Which of the two decides what a draw costs, not what it
 // draws.
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const ProductBounds& products,
-                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
+void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
+                     const ProductBounds& products, SampleScratch& scratch, int64_t row_begin,
+                     int64_t row_end, SampledRows& out);
 
 // ---- thinning: draws edges from one bound, cost edges + (L + S) * C; sample_thinning.cpp ----
 
-// What a point needs of its key, side by side: one look into memory.
-struct ThinningKey {
-  double from = 0;  // sum of g over the keys before this one
-  float first = 0, second = 0, rest = 0;
-};
-struct ThinningTables {
-  // g_n = first + second_share |second| + rest_share rest + exploration_share, terms as in sample_bounds.h
-  double second_share = 0, rest_share = 0, exploration_share = 0;
-  double largest = 0;             // of g
-  std::vector<ThinningKey> keys;  // [valid_key_count + 1]; the last one only ends the sum
-  std::vector<int32_t> start;     // [2 valid_key_count] where to look in `keys`, by equal shares of the sum
-};
-ThinningTables thinning_tables(const SampleHead& head, const SampleBounds& bounds);
-// What one row makes of them.
+// What one row makes of the bounds.
 struct ThinningRate {
-  double weight = 0;  // w_i, so that w_i g_n >= p
-  double rate = 0;    // c_i w_i, so that c_i w_i g_n bounds the rate
-  bool fits = true;   // else p may be so near 1 that the squeezed sampler draws the row
+  double bound = 0;  // b_i >= p
+  double rate = 0;   // c_i b_i, at least the rate of every pair
+  bool fits = true;  // else p may be so near 1 that the squeezed sampler draws the row
 };
-ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
-                           int64_t row);
+ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, const Terms& row);
 // Points run from row to row, so the rows of one call share one sequence: the range is part of the contract.
-void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables,
+// `fixed` is for rows that the squeezed sampler draws.
+void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
                      SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- fastRG: draws edges, cost edges + (L + S) * C ----
@@ -125,7 +121,7 @@ void sample_absent_units(const SampleHead& head, const ExistingEdges& existing, 
 double direct_cost(const SampleHead& head);
 double squeezed_cost(const SampleHead& head, const SampleBounds& bounds);
 double products_cost(const SampleHead& head, const SampleBounds& bounds);  // squeezed, with ProductBounds
-double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables);
+double thinning_cost(const SampleHead& head, const SampleBounds& bounds);
 double fastrg_cost(const SampleHead& head, double expected_edges);  // sum over pairs of p
 
 }  // namespace edgewise::kernels::cpu

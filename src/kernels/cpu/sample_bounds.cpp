@@ -20,41 +20,26 @@ std::vector<int32_t> valid_queries(const SampleHead& head) {
 }
 
 // The mean direction of the given vectors: unit length, or 0 if they are all 0.
-std::vector<float> mean_direction(const float* vectors, const std::vector<int32_t>& tokens,
+std::vector<float> mean_direction(const float* vectors, const int32_t* tokens, int64_t count,
                                   int64_t clusters) {
   std::vector<float> sum(static_cast<size_t>(clusters), 0);
-  const int64_t count = static_cast<int64_t>(tokens.size());
   const int64_t stride = std::max<int64_t>(count / kDirectionTokens, 1);
   float* const into = sum.data();
   for (int64_t n = 0; n < count; n += stride) {
-    const float* vector = vectors + tokens[static_cast<size_t>(n)] * clusters;
+    const float* vector = vectors + tokens[n] * clusters;
 #pragma omp simd
     for (int64_t c = 0; c < clusters; ++c) into[c] += vector[c];
   }
   double square = 0;
   for (const float x : sum) square += double{x} * x;
-  const double scale = square > 0 ? 1 / std::sqrt(square) : 0;
+  if (!(square > 0 && std::isfinite(square))) return std::vector<float>(static_cast<size_t>(clusters), 0);
+  const double scale = 1 / std::sqrt(square);
   for (float& x : sum) x = static_cast<float>(x * scale);
   return sum;
 }
 
-// Fills key_fixed, which the squeezed sampler needs.
-void fix_key_terms(const SampleHead& head, SampleBounds& bounds) {
-  bounds.key_fixed.assign(static_cast<size_t>(3 * bounds.key_stride), 0);
-  const auto scale = [](float units, float largest) { return largest > 0 ? units / largest : 0.0f; };
-  const float first_scale = scale(65535, bounds.largest_first),
-              second_scale = scale(32767, bounds.largest_second),
-              rest_scale = scale(65535, bounds.largest_rest);
-  uint16_t* const fixed = bounds.key_fixed.data();
-  for (int64_t n = 0; n < head.valid_key_count; ++n) {
-    const int64_t at = n / 64 * 64 + block_position(n % 64);
-    fixed[at] = static_cast<uint16_t>(std::min(bounds.first()[n] * first_scale, 65535.0f));
-    fixed[bounds.key_stride + at] = static_cast<uint16_t>(static_cast<int16_t>(
-        std::clamp(std::nearbyint(bounds.second()[n] * second_scale), -32767.0f, 32767.0f)));
-    fixed[2 * bounds.key_stride + at] =
-        static_cast<uint16_t>(std::min(std::ceil(bounds.rest()[n] * rest_scale), 65535.0f));
-  }
-}
+// A second term whose products add less than this to the spread is not worth a multiplication of its own.
+constexpr double kFoldedSpread = 5e-4;
 
 }  // namespace
 
@@ -75,37 +60,60 @@ bool valid_memberships(const SampleHead& head) {
 SampleBounds sample_bounds(const SampleHead& head) {
   SampleBounds bounds;
   const int64_t clusters = head.clusters, keys = head.valid_key_count;
-  const std::vector<int32_t> key_tokens(head.valid_keys, head.valid_keys + keys);
   const std::vector<int32_t> row_tokens = valid_queries(head);
   const int64_t rows = static_cast<int64_t>(row_tokens.size());
-  const std::vector<float> key_direction = mean_direction(head.key_side, key_tokens, clusters),
-                           row_direction = mean_direction(head.query_membership, row_tokens, clusters);
-
+  const std::vector<float> key_direction = mean_direction(head.key_side, head.valid_keys, keys, clusters),
+                           row_direction =
+                               mean_direction(head.query_membership, row_tokens.data(), rows, clusters);
   const SampleKernels& kernels = sample_kernels();
-  std::vector<float> terms(static_cast<size_t>(3 * std::max(keys, rows)));
-  MeasureParams measure{head.query_membership, row_tokens.data(),    rows, clusters,
-                        row_direction.data(),  key_direction.data(), false};
-  kernels.measure(measure, terms.data());
-  bounds.row_terms.resize(static_cast<size_t>(3 * head.queries));
-  for (int64_t n = 0; n < rows; ++n)
-    std::copy_n(terms.data() + 3 * n, 3, bounds.row_terms.data() + 3 * row_tokens[static_cast<size_t>(n)]);
-
-  measure = {head.key_side,        key_tokens.data(),    keys, clusters,
-             key_direction.data(), row_direction.data(), true};
-  kernels.measure(measure, terms.data());
-  bounds.key_stride = (keys + 127) / 128 * 128;
-  bounds.key_terms.assign(static_cast<size_t>(3 * bounds.key_stride), 0);
-  for (int64_t n = 0; n < keys; ++n)
-    for (int64_t t = 0; t < 3; ++t)
-      bounds.key_terms[static_cast<size_t>(t * bounds.key_stride + n)] =
-          terms[static_cast<size_t>(3 * n + t)];
-  for (int64_t n = 0; n < keys; ++n) {
-    bounds.largest_first = std::max(bounds.largest_first, bounds.first()[n]);
-    bounds.largest_second = std::max(bounds.largest_second, std::abs(bounds.second()[n]));
-    bounds.largest_rest = std::max(bounds.largest_rest, bounds.rest()[n]);
-  }
-  fix_key_terms(head, bounds);
+  MeasureParams of_rows;
+  of_rows.vectors = head.query_membership;
+  of_rows.tokens = row_tokens.data();
+  of_rows.count = rows;
+  of_rows.clusters = clusters;
+  of_rows.key_direction = key_direction.data();
+  of_rows.query_direction = row_direction.data();
+  of_rows.between = kernels.dot(key_direction.data(), row_direction.data(), clusters);
+  of_rows.by_token = true;
+  MeasureParams of_keys = of_rows;
+  of_keys.vectors = head.key_side;
+  of_keys.tokens = head.valid_keys;
+  of_keys.count = keys;
+  of_keys.keys = true;
+  of_keys.by_token = false;
+  bounds.rows.resize(static_cast<size_t>(head.queries));
+  bounds.keys.resize(static_cast<size_t>((keys + 127) / 128 * 128));
+  bounds.of_rows = kernels.measure(of_rows, bounds.rows.data());
+  bounds.of_keys = kernels.measure(of_keys, bounds.keys.data());
+  bounds.valid = (bounds.of_rows.valid && bounds.of_keys.valid) || valid_memberships(head);
   return bounds;
+}
+
+FixedBounds fixed_bounds(const SampleHead& head, const SampleBounds& bounds) {
+  FixedBounds fixed;
+  const size_t stride = bounds.keys.size();
+  FixParams params;
+  params.terms = bounds.keys.data();
+  params.stride = static_cast<int64_t>(stride);
+  const double pairs =
+      static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
+  if (bounds.of_rows.second_size * bounds.of_keys.second_size < kFoldedSpread * pairs) {
+    // |second second'| + rest rest' <= |(rest, a second)| |(rest', second' / a)|; a makes both sides alike.
+    const double row_share = bounds.of_rows.second_size / std::max(bounds.of_rows.rest, 1e-30),
+                 key_share = bounds.of_keys.second_size / std::max(bounds.of_keys.rest, 1e-30);
+    const double fold = row_share > 0 && key_share > 0 ? std::sqrt(key_share / row_share) : 1;
+    fixed.row_fold = static_cast<float>(fold * 1.0001);
+    params.fold = static_cast<float>(1.0001 / fold);
+  } else {
+    fixed.second.resize(stride);
+    params.second = fixed.second.data();
+  }
+  fixed.first.resize(stride);
+  fixed.block_rest.resize(stride / 64);
+  params.first = fixed.first.data();
+  params.block_rest = fixed.block_rest.data();
+  fixed.largest = sample_kernels().fix(params);
+  return fixed;
 }
 
 ProductBounds product_bounds(const SampleHead& head) {
@@ -137,17 +145,11 @@ ProductBounds product_bounds(const SampleHead& head) {
 }
 
 double expected_edges(const SampleHead& head, const SampleBounds& bounds) {
-  double rows[2] = {}, keys[2] = {};
-  for (int64_t i = 0; i < head.queries; ++i)
-    if (!head.query_mask || head.query_mask[i])
-      for (int t = 0; t < 2; ++t) rows[t] += bounds.row_terms[static_cast<size_t>(3 * i + t)];
-  for (int64_t n = 0; n < head.valid_key_count; ++n) {
-    keys[0] += bounds.first()[n];
-    keys[1] += bounds.second()[n];
-  }
   const double pairs =
       static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
-  return (rows[0] * keys[0] + rows[1] * keys[1] + head.exploration * pairs) * (head.is_causal ? 0.5 : 1);
+  return (bounds.of_rows.first * bounds.of_keys.first + bounds.of_rows.second * bounds.of_keys.second +
+          head.exploration * pairs) *
+         (head.is_causal ? 0.5 : 1);
 }
 
 }  // namespace edgewise::kernels::cpu

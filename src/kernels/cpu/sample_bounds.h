@@ -19,23 +19,26 @@ namespace edgewise::kernels::cpu {
 
 // p_ij = row.first * key.first + row.second * key.second + exploration, up to row.rest * key.rest.
 struct SampleBounds {
-  int64_t key_stride = 0;        // valid keys, rounded up to whole pairs of blocks
-  std::vector<float> key_terms;  // [3, key_stride]: first, second, rest; 0 beyond the keys
-  std::vector<float> row_terms;  // [L, 3]: first, second, rest; masked rows are not set
-  // The key terms in fixed point, in units of largest / 65535 (second: largest / 32767), ordered within each
-  // block of 64 as block_position says.
-  std::vector<uint16_t> key_fixed;  // [3, key_stride]
-  float largest_first = 0, largest_second = 0, largest_rest = 0;
-
-  const float* first() const { return key_terms.data(); }
-  const float* second() const { return key_terms.data() + key_stride; }
-  const float* rest() const { return key_terms.data() + 2 * key_stride; }
+  bool valid = true;        // are the memberships of all tokens that take part finite and not negative?
+  std::vector<Terms> rows;  // [L]; masked ones are not set. First and second term are not negative
+  std::vector<Terms> keys;  // [valid keys, rounded up to whole pairs of blocks of 64]; 0 beyond the keys
+  MeasureResult of_rows, of_keys;
 };
 
 SampleBounds sample_bounds(const SampleHead& head);
 
-// Are the memberships of all tokens that take part finite and not negative?
+// The same question without bounds.
 bool valid_memberships(const SampleHead& head);
+
+// The key terms in fixed point, for the squeezed sampler; see FixParams.
+struct FixedBounds {
+  std::vector<uint16_t> first;       // [keys]
+  std::vector<int16_t> second;       // [keys]; empty: the second term counts as rest
+  std::vector<uint16_t> block_rest;  // [keys / 64]
+  FixScales largest;
+  float row_fold = 0;  // by this the second term of a row counts as rest
+};
+FixedBounds fixed_bounds(const SampleHead& head, const SampleBounds& bounds);
 
 // Bounds for heads whose memberships do not point one way: both sides rounded to 16-bit integers, so that
 // C multiply-adds of a pair cost a quarter of the floating-point ones. With m = m' + e and t = t' + f,

@@ -20,16 +20,10 @@ double exact_ns(const SampleHead& head) {
   return 12 + 0.2 * static_cast<double>(head.clusters);
 }
 
-// Sums over rows and keys of the term that bounds what the first two leave out.
-struct RestSums {
-  double rows = 0, keys = 0;
-  RestSums(const SampleHead& head, const SampleBounds& bounds) {
-    for (int64_t row = 0; row < head.queries; ++row)
-      if (!head.query_mask || head.query_mask[row])
-        rows += bounds.row_terms[static_cast<size_t>(3 * row + 2)];
-    for (int64_t n = 0; n < head.valid_key_count; ++n) keys += bounds.rest()[n];
-  }
-};
+// Sum over pairs of the width that the bounds leave open.
+double gap_pairs(const SampleHead& head, const SampleBounds& bounds) {
+  return 2 * bounds.of_rows.rest * bounds.of_keys.rest * (head.is_causal ? 0.5 : 1);
+}
 
 }  // namespace
 
@@ -38,9 +32,8 @@ double direct_cost(const SampleHead& head) {
 }
 
 double squeezed_cost(const SampleHead& head, const SampleBounds& bounds) {
-  const RestSums rest(head, bounds);
   const double pairs = pair_count(head), edges = std::min(expected_edges(head, bounds), pairs);
-  const double gap = std::min(2 * rest.rows * rest.keys * (head.is_causal ? 0.5 : 1), pairs);
+  const double gap = std::min(gap_pairs(head, bounds), pairs);
   const double open = std::min(gap + pairs / 256, pairs);
   return 0.45 * pairs + 0.6 * edges + 15 * open + exact_ns(head) * gap;
 }
@@ -52,17 +45,17 @@ double products_cost(const SampleHead& head, const SampleBounds& bounds) {
   return pairs * (1.3 + 0.0075 * clusters) + 0.6 * edges + 3 * tokens * clusters;
 }
 
-double thinning_cost(const SampleHead& head, const SampleBounds& bounds, const ThinningTables& tables) {
-  const RestSums rest(head, bounds);
+double thinning_cost(const SampleHead& head, const SampleBounds& bounds) {
   const double share = head.is_causal ? 0.5 : 1;
   double points = 0, pairs_elsewhere = 0;
   for (int64_t row = 0; row < head.queries; ++row) {
     if (head.query_mask && !head.query_mask[row]) continue;
-    const ThinningRate rate = thinning_rate(head, bounds, tables, row);
-    points += rate.fits ? rate.rate * tables.keys.back().from * share : 0;
-    pairs_elsewhere += rate.fits ? 0 : static_cast<double>(head.valid_key_count) * share;
+    const ThinningRate rate = thinning_rate(head, bounds, bounds.rows[static_cast<size_t>(row)]);
+    const double pairs = static_cast<double>(head.valid_key_count) * share;
+    points += rate.fits ? rate.rate * pairs : 0;
+    pairs_elsewhere += rate.fits ? 0 : pairs;
   }
-  const double gap = std::min(2 * rest.rows * rest.keys * share, points);
+  const double gap = std::min(gap_pairs(head, bounds), points);
   return 21 * points + exact_ns(head) * (gap + pairs_elsewhere) +
          60 * static_cast<double>(head.valid_query_count);
 }

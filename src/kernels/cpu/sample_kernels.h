@@ -6,29 +6,60 @@
 
 namespace edgewise::kernels::cpu {
 
-// What measures one side of the memberships along two directions; see sample_bounds.h.
-struct MeasureParams {
-  const float* vectors = nullptr;   // [tokens, C]
-  const int32_t* tokens = nullptr;  // which rows of `vectors`; null = 0, 1, 2 ...
-  int64_t count = 0;
-  int64_t clusters = 0;
-  const float* direction = nullptr;  // [C] of this side, unit length
-  const float* other = nullptr;      // [C] of the other side
-  bool keys = false;                 // keys subtract along `direction` first and then along `other`
+// What bounds the probabilities of one token, see sample_bounds.h: side by side, one look into memory.
+struct alignas(16) Terms {
+  float first = 0, second = 0, rest = 0, unused = 0;
 };
 
-// One row of the squeezed sampler, in units of 2^-15 (first, rest) of the products with key_fixed.
+// What measures one side of the memberships along two directions.
+struct MeasureParams {
+  const float* vectors = nullptr;   // [tokens, C]
+  const int32_t* tokens = nullptr;  // [count] which rows of `vectors`
+  int64_t count = 0;
+  int64_t clusters = 0;
+  const float* key_direction = nullptr;    // [C] k, unit length
+  const float* query_direction = nullptr;  // [C] q, unit length
+  float between = 0;                       // k . q
+  bool keys = false;
+  bool by_token = false;  // terms[token] receives the terms of a token; else terms[n] of the n-th one
+};
+
+// Sums over the tokens, and the largest.
+struct MeasureResult {
+  double first = 0, second = 0, second_size = 0, rest = 0;
+  float largest_first = 0, largest_second = 0,
+        largest_rest = 0;  // of the second term: of its positive values
+  bool valid = true;  // all numbers are surely finite and not negative; if not, SampleKernels::valid knows
+};
+
+// Key terms of the squeezed sampler in fixed point, ordered within each block of 64 as block_position says.
+struct FixParams {
+  const Terms* terms = nullptr;  // [stride]
+  int64_t stride = 0;            // a multiple of 64
+  float fold = 0;                // by this the second term counts as rest; 0: it has its own place
+  // Receives, in units of largest / 65535 (second: / 32767), rest rounded up to the largest of a block:
+  uint16_t* first = nullptr;       // [stride]
+  int16_t* second = nullptr;       // [stride], null with a fold
+  uint16_t* block_rest = nullptr;  // [stride / 64]
+};
+struct FixScales {
+  float first = 0, second = 0, rest = 0;  // largest
+};
+
+// One row of the squeezed sampler, in units of 2^-14 after a product with the key's fixed-point term.
 struct SqueezeRow {
-  uint16_t first = 0, rest = 0, offset = 0, margin = 0;
+  uint16_t first = 0, rest = 0, offset = 0;
   int16_t second = 0;
   bool no_upper = false;  // p may pass 2: the upper bound is not used
 };
 
 struct SqueezeParams {
-  const uint16_t* key_fixed = nullptr;  // [3, key_stride]
-  int64_t key_stride = 0;
+  const uint16_t* key_first = nullptr;   // [key_stride]
+  const int16_t* key_second = nullptr;   // [key_stride], null = the second term counts as rest
+  const uint16_t* block_rest = nullptr;  // [key_stride / 64] the largest of each block
   uint64_t stream_key = 0;
   bool poisson = false;
+  int below = 0, above = 0;  // units by which the products may lie above and below the truth
 };
 
 // A pair that the bounds leave open, and the first byte of its random number, in one word.
@@ -47,9 +78,8 @@ struct OpenPair {
 
 // The same bounds in floating point, for open pairs; see sample_bounds.h.
 struct RefineParams {
-  const float* row_terms = nullptr;  // [L, 3]
-  const float* key_terms = nullptr;  // [3, key_stride]
-  int64_t key_stride = 0;
+  const Terms* row_terms = nullptr;  // [L]
+  const Terms* key_terms = nullptr;  // [valid keys]
   double exploration = 0;
   bool poisson = false;
   uint64_t stream_key = 0;
@@ -88,12 +118,40 @@ struct RoundParams {
   int64_t pair_step = 0;  // value c goes to values[c / 2 * pair_step + c % 2]
 };
 
+// What the exact probability of a pair is made of.
+struct ExactParams {
+  const float* query_membership = nullptr;  // [L, C]
+  const float* key_side = nullptr;          // [S, C]
+  const int32_t* valid_keys = nullptr;      // [valid_key_count]
+  int64_t clusters = 0;
+  double exploration = 0;
+  bool poisson = false;
+  int64_t first_row = 0;  // that `words` begins with
+  int64_t words_per_row = 0;
+};
+
+// One row of the thinning sampler: points on [begin, end) fall on its keys, `keys_per_unit` to a unit.
+struct ThinRow {
+  int64_t index = 0;
+  int64_t keys = 0;  // allowed ones
+  double begin = 0, end = 0, keys_per_unit = 0;
+  double rate = 0;  // of points on a pair, at least that of the pair itself
+  Terms terms;
+  float margin = 0;       // what rounding may do to p
+  bool squeezed = false;  // the squeezed sampler draws it
+};
+
+struct ThinParams {
+  const Terms* keys = nullptr;  // [valid keys]
+  ExactParams exact;
+};
+
 struct SampleKernels {
   // Are all numbers of the given vectors finite and not negative? Looks at `vectors`, `tokens`, `count`,
   // `clusters`.
   bool (*valid)(const MeasureParams& params);
-  // terms[n * stride + 0..2] = first, second, rest of vector n.
-  void (*measure)(const MeasureParams& params, float* terms);
+  MeasureResult (*measure)(const MeasureParams& params, Terms* terms);
+  FixScales (*fix)(const FixParams& params);
   // Words of one row over its first `count` valid keys: `words` the edges that are certain, `open` the pairs
   // that are not. Returns how many those are; `open` has room for one more than there can be.
   int64_t (*squeeze)(const SqueezeParams& params, const SqueezeRow& row, uint32_t row_index, int64_t count,
@@ -102,6 +160,9 @@ struct SampleKernels {
   // still open, with their random numbers in [0, 1) in `numbers` [count]. Returns how many.
   int64_t (*refine)(const RefineParams& params, OpenPair* pairs, int64_t count, uint64_t* words,
                     double* numbers);
+  // Sets the bits of those of the pairs whose numbers lie below P(edge).
+  void (*decide)(const ExactParams& params, const OpenPair* pairs, const double* numbers, int64_t count,
+                 uint64_t* words);
   // terms: scale, error, length of the vector.
   void (*round_vector)(const RoundParams& params, const float* vector, int16_t* values, float* terms);
   // The same two steps with bounds from the integer products. Rows that are not there have keys = 0; `open`
@@ -112,6 +173,14 @@ struct SampleKernels {
                              int64_t count, uint64_t* words, double* numbers);
   // m_i . t_j, the sum every decision is defined by: sixteen lanes, added in one order on all levels.
   float (*dot)(const float* a, const float* b, int64_t clusters);
+  // Edges of one row, as positions in valid_keys, ascending, from those of the points, ascending too, that
+  // lie before its end: one must lie beyond it, and 16 numbers must follow that one. `positions` has room for
+  // as many as there are points, and 16 more. Returns how many edges; `taken` becomes how many points.
+  int64_t (*thin)(const ThinParams& params, const ThinRow& row, const double* points, const uint32_t* coins,
+                  int32_t* positions, int64_t& taken);
+  // Running sums of the gaps that follow, from `sum` on.
+  void (*points)(uint64_t stream_key, uint32_t sequence, uint32_t block, double sum, double* points,
+                 uint32_t* coins);
   // Exponential gaps and uniform words of a thinning sequence, draws kGapDraws * block on.
   void (*gaps)(uint64_t stream_key, uint32_t sequence, uint32_t block, double* gaps, uint32_t* words);
   int64_t (*count_bits)(const uint64_t* words, int64_t word_count);

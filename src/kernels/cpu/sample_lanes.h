@@ -51,6 +51,17 @@ inline void store(void* to, V value) {
 inline Halves splat(uint16_t value) {
   return Halves{} + value;
 }
+inline Halves splat_word(uint32_t value) {  // every 32 bits
+  typedef uint32_t Words32 __attribute__((vector_size(kVectorBytes), may_alias));
+  return reinterpret_cast<Halves>(Words32{} + value);
+}
+typedef int16_t SignedHalves __attribute__((vector_size(kVectorBytes), may_alias));
+inline Halves not_negative(Halves a) {
+  return a & ~reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(a) >> 15);
+}
+inline Halves shift_signed(Halves a, int bits) {
+  return reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(a) >> bits);
+}
 
 #if defined(__AVX512BW__)
 inline Wide multiply_low(Wide a, Wide b) {  // 32 x 32 -> 64 of the low halves
@@ -76,7 +87,11 @@ inline Halves subtract_saturated(Halves a, Halves b) {
   return reinterpret_cast<Halves>(
       _mm512_subs_epu16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
-inline Bytes narrow(Halves a, Halves b) {  // min(x, 255) for x < 2^15, in the order of kBlockOrder
+inline Halves add_signed(Halves a, Halves b) {  // saturated
+  return reinterpret_cast<Halves>(
+      _mm512_adds_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+inline Bytes narrow(Halves a, Halves b) {  // signed x, clamped to 0 .. 255, in the order of block_position
   return reinterpret_cast<Bytes>(
       _mm512_packus_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
@@ -108,6 +123,10 @@ inline Halves add_saturated(Halves a, Halves b) {
 inline Halves subtract_saturated(Halves a, Halves b) {
   return reinterpret_cast<Halves>(
       _mm256_subs_epu16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+inline Halves add_signed(Halves a, Halves b) {
+  return reinterpret_cast<Halves>(
+      _mm256_adds_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
 inline Bytes narrow(Halves a, Halves b) {
   return reinterpret_cast<Bytes>(
@@ -145,11 +164,23 @@ inline Halves add_saturated(Halves a, Halves b) {
 inline Halves subtract_saturated(Halves a, Halves b) {
   return (a - b) & reinterpret_cast<Halves>(a >= b);
 }
+inline Halves add_signed(Halves a, Halves b) {
+  Halves result;
+  for (int n = 0; n < kHalfLanes; ++n) {
+    const int sum = static_cast<int16_t>(a[n]) + static_cast<int16_t>(b[n]);
+    result[n] = static_cast<uint16_t>(sum < -32768 ? -32768 : sum > 32767 ? 32767 : sum);
+  }
+  return result;
+}
 inline Bytes narrow(Halves a, Halves b) {
+  const auto clamped = [](uint16_t half) {
+    const int x = static_cast<int16_t>(half);
+    return static_cast<uint8_t>(x < 0 ? 0 : x > 255 ? 255 : x);
+  };
   Bytes result;
   for (int n = 0; n < kHalfLanes; ++n) {
-    result[n] = static_cast<uint8_t>(a[n] < 255 ? a[n] : 255);
-    result[n + kHalfLanes] = static_cast<uint8_t>(b[n] < 255 ? b[n] : 255);
+    result[n] = clamped(a[n]);
+    result[n + kHalfLanes] = clamped(b[n]);
   }
   return result;
 }
@@ -192,7 +223,7 @@ inline Halves splat_pair(const int16_t* pair) {
   return reinterpret_cast<Halves>(Sums{} + both);
 }
 
-// ---- Philox4x32-10, eight counters at a time ----
+// ---- Philox4x32, eight counters at a time ----
 
 struct PhiloxKeys {
   std::array<uint64_t, 10> first, second;  // round keys, in the low halves
@@ -208,10 +239,10 @@ struct PhiloxKeys {
   }
 };
 
-// philox({c0(n), c1(n), 0, lane}, key) for n = 0..7, where c0 and c1 give the counters of lanes n on. `low`
+// Philox of {c0(n), c1(n), 0, lane} for n = 0..7, where c0 and c1 give the counters of lanes n on. `low`
 // receives words 0 and 1 of each, eight bytes by eight, `high` words 2 and 3. The products stay in 64-bit
 // lanes: the high half is the word to mix, the low half waits one round.
-template <typename First, typename Second>
+template <size_t kRounds, typename First, typename Second>
 inline void philox8(const PhiloxKeys& keys, const First& c0, const Second& c1, uint32_t lane, void* low,
                     void* high) {
   const Wide factor0 = Wide{} + uint64_t{0xD2511F53u}, factor1 = Wide{} + uint64_t{0xCD9E8D57u};
@@ -221,7 +252,7 @@ inline void philox8(const PhiloxKeys& keys, const First& c0, const Second& c1, u
     Wide mixed0 = c1(n) ^ keys.first[0];
     Wide mixed2 = high_half(product0) ^ (uint64_t{lane} ^ keys.second[0]);
 #pragma GCC unroll 9
-    for (size_t round = 1; round < 10; ++round) {
+    for (size_t round = 1; round < kRounds; ++round) {
       const Wide next1 = multiply_low(mixed2, factor1), next0 = multiply_low(mixed0, factor0);
       mixed0 = high_half(next1) ^ product1 ^ keys.first[round];
       mixed2 = high_half(next0) ^ product0 ^ keys.second[round];
@@ -260,5 +291,34 @@ inline float lane_dot(const float* a, const float* b, int64_t width) {
   if (c < width) sum += load_lanes(a + c, width - c) * load_lanes(b + c, width - c);
   return sum_lanes(sum);
 }
+
+#if defined(__AVX512BW__)
+
+// Sixteen entries of four floats, transposed: vectors of their first, second and third numbers. `entry(n)`
+// loads one. Sixteen loads: the gather instruction costs more than they do.
+struct Transposed {
+  Lanes first, second, third;
+
+  template <typename Entry>
+  explicit Transposed(const Entry& entry) {
+    const auto four = [&](int n) {
+      return _mm512_insertf32x4(
+          _mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(entry(n)), entry(n + 1), 1),
+                             entry(n + 2), 2),
+          entry(n + 3), 3);
+    };
+    const __m512 a = four(0), b = four(4), c = four(8), d = four(12);
+    const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i pick_third = _mm512_setr_epi32(2, 6, 10, 14, 18, 22, 26, 30, 2, 6, 10, 14, 18, 22, 26, 30);
+    const __m512 ab = _mm512_permutex2var_ps(a, pick, b), cd = _mm512_permutex2var_ps(c, pick, d),
+                 ab3 = _mm512_permutex2var_ps(a, pick_third, b),
+                 cd3 = _mm512_permutex2var_ps(c, pick_third, d);
+    first = reinterpret_cast<Lanes>(_mm512_shuffle_f32x4(ab, cd, 0x44));
+    second = reinterpret_cast<Lanes>(_mm512_shuffle_f32x4(ab, cd, 0xEE));
+    third = reinterpret_cast<Lanes>(_mm512_shuffle_f32x4(ab3, cd3, 0x44));
+  }
+};
+
+#endif
 
 }  // namespace edgewise::kernels::cpu::EDGEWISE_LEVEL_NAMESPACE

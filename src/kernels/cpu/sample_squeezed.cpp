@@ -14,35 +14,62 @@
 namespace edgewise::kernels::cpu {
 namespace {
 
-constexpr double kUnits = 32768;  // fixed point: 1 is 2^15
+constexpr float kUnits = 16384;  // fixed point: 1 is 2^14
 
-// Rows of key_fixed times this row give p in units of 2^-15. Truncations lose at most 4.5 units or gain 0.5,
-// the rest loses 1, the series of the Poisson law 4; floating-point rounding stays below one unit per 2048
-// clusters.
-SqueezeRow squeeze_row(const SampleHead& head, const SampleBounds& bounds, const float* row) {
-  SqueezeRow result;
-  double first = row[0] * double{bounds.largest_first} / 65535 * 65536 * kUnits;
-  double second = row[1] * double{bounds.largest_second} / 32767 * 65536 * kUnits;
-  double rest = row[2] * double{bounds.largest_rest} / 65535 * 65536 * kUnits;
-  // A row whose terms do not fit (p beyond 2) keeps a scaled-down lower bound and no upper one.
-  const double scale = std::max({1.0, first / 65535, std::abs(second) / 32767, rest / 65535});
-  result.no_upper = scale > 1;
-  result.first = static_cast<uint16_t>(first / scale);
-  result.second = static_cast<int16_t>(std::nearbyint(second / scale));
-  result.rest = static_cast<uint16_t>(std::min(std::ceil(rest / scale), 65535.0));
-  result.offset = static_cast<uint16_t>(head.exploration * kUnits);
-  result.margin = static_cast<uint16_t>((head.law == Law::kPoisson ? 12 : 8) + head.clusters / 2048);
-  return result;
-}
+// Makes of a row's terms what gives p in units of 2^-14 when multiplied by key terms in fixed point.
+class RowFixer {
+ public:
+  RowFixer(const SampleHead& head, const FixedBounds& fixed)
+      : first_(fixed.largest.first * (kUnits * 65536 / 65535)),
+        second_(fixed.second.empty() ? 0 : fixed.largest.second * (kUnits * 65536 / 32767)),
+        rest_(fixed.largest.rest * (kUnits * 65536 / 65535 * 1.001f)),
+        fold_(fixed.second.empty() ? fixed.row_fold * fixed.row_fold : 0),
+        offset_(static_cast<float>(head.exploration) * kUnits) {}
+
+  SqueezeRow operator()(const Terms& row) const {
+    SqueezeRow result;
+    const float first = row.first * first_, second = row.second * second_,
+                rest = std::sqrt(row.rest * row.rest + fold_ * row.second * row.second) * rest_ + 1;
+    // A row whose terms do not fit (p beyond 2) keeps a scaled-down lower bound and no upper one.
+    const float most = std::max({first, std::abs(second), rest});
+    result.no_upper = !(most <= 32766);
+    const float scale = result.no_upper ? 32766 / most : 1;  // 0 if `most` is infinite
+    result.first = fixed(first, scale);
+    result.second =
+        static_cast<int16_t>(second < 0 ? -fixed(-second + 0.5f, scale) : fixed(second + 0.5f, scale));
+    result.rest = fixed(rest + 1, scale);
+    result.offset = fixed(offset_, scale);
+    return result;
+  }
+
+ private:
+  static uint16_t fixed(float x, float scale) {
+    const float scaled = x * scale;
+    return static_cast<uint16_t>(scaled < 32767 ? scaled : scale == 0 ? 0 : 32767);
+  }
+  float first_, second_, rest_, fold_, offset_;
+};
 
 }  // namespace
 
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const ProductBounds& products,
-                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
+void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
+                     const ProductBounds& products, SampleScratch& scratch, int64_t row_begin,
+                     int64_t row_end, SampledRows& out) {
   const SampleKernels& kernels = sample_kernels();
   const int64_t words_per_row = (head.valid_key_count + 63) / 64;
   const bool poisson = head.law == Law::kPoisson;
-  const SqueezeParams params{bounds.key_fixed.data(), bounds.key_stride, head.stream_key, poisson};
+  SqueezeParams params;
+  params.key_first = fixed.first.data();
+  params.key_second = fixed.second.empty() ? nullptr : fixed.second.data();
+  params.block_rest = fixed.block_rest.data();
+  params.stream_key = head.stream_key;
+  params.poisson = poisson;
+  // Truncation makes the first product at most 2.5 units too low, the second 1.5 too low or 0.5 too high, the
+  // offset 1 too low, the series of the Poisson law 3 either way; floating-point rounding stays below one
+  // unit per 2048 clusters.
+  const int rounding = 1 + static_cast<int>(head.clusters / 2048) + (poisson ? 3 : 0);
+  params.above = rounding + (params.key_second ? 5 : 3);
+  params.below = rounding + (params.key_second ? 1 : 0);
   const ProductParams product_params{products.keys.data(),
                                      products.key_terms.data(),
                                      products.key_stride,
@@ -50,14 +77,10 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const P
                                      static_cast<float>(head.exploration),
                                      poisson,
                                      head.stream_key};
-  RefineParams refine{bounds.row_terms.data(),
-                      bounds.key_terms.data(),
-                      bounds.key_stride,
-                      head.exploration,
-                      poisson,
-                      head.stream_key,
-                      row_begin,
-                      words_per_row};
+  RefineParams refine{bounds.rows.data(), bounds.keys.data(), head.exploration, poisson,
+                      head.stream_key,    row_begin,          words_per_row};
+  ExactParams exact = exact_params(head);
+  const RowFixer fix_row(head, fixed);
   scratch.reserve(kProductRows * head.valid_key_count + 1);
   OpenPair* const open = scratch.open();
   double* const numbers = scratch.numbers();
@@ -65,13 +88,13 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const P
   for (int64_t first = row_begin; first < row_end; first += kProductRows) {
     const int64_t last = std::min(first + kProductRows, row_end);
     uint64_t* const words = out.words.data() + (first - row_begin) * words_per_row;
-    refine.first_row = first;
+    refine.first_row = exact.first_row = first;
     int64_t count = 0;
     if (products.empty()) {
       for (int64_t row = first; row < last; ++row) {
         const int64_t keys = allowed_keys(head, row);
         if (keys == 0) continue;
-        count += kernels.squeeze(params, squeeze_row(head, bounds, bounds.row_terms.data() + 3 * row),
+        count += kernels.squeeze(params, fix_row(bounds.rows[static_cast<size_t>(row)]),
                                  static_cast<uint32_t>(row), keys, words + (row - first) * words_per_row,
                                  open + count);
       }
@@ -91,13 +114,7 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const P
       count = kernels.squeeze_products(product_params, rows, words_per_row, words, open, scratch.estimates());
       count = kernels.refine_products(refine, scratch.estimates(), open, count, words, numbers);
     }
-    for (int64_t n = 0; n < count; ++n) {
-      const int64_t row = open[n].row(), position = open[n].position();
-      const float p = kernels.dot(head.query_membership + row * head.clusters,
-                                  head.key_side + head.valid_keys[position] * head.clusters, head.clusters);
-      const bool edge = numbers[n] < edge_probability(head.law, p + head.exploration);
-      words[(row - first) * words_per_row + position / 64] |= uint64_t{edge} << (position % 64);
-    }
+    kernels.decide(exact, open, numbers, count, words);
     for (int64_t row = first; row < last; ++row)
       out.degrees.push_back(
           static_cast<int32_t>(kernels.count_bits(words + (row - first) * words_per_row, words_per_row)));
