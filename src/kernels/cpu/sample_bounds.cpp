@@ -9,7 +9,8 @@ namespace edgewise::kernels::cpu {
 namespace {
 
 // Enough tokens to find a direction; which one is chosen changes cost, never edges of the squeezed sampler.
-constexpr int64_t kDirectionTokens = 256;
+// Runs of neighbours, because a vector alone on its page costs as much as several.
+constexpr int64_t kDirectionTokens = 128, kDirectionRun = 8;
 
 std::vector<int32_t> valid_queries(const SampleHead& head) {
   std::vector<int32_t> rows;
@@ -23,13 +24,14 @@ std::vector<int32_t> valid_queries(const SampleHead& head) {
 std::vector<float> mean_direction(const float* vectors, const int32_t* tokens, int64_t count,
                                   int64_t clusters) {
   std::vector<float> sum(static_cast<size_t>(clusters), 0);
-  const int64_t stride = std::max<int64_t>(count / kDirectionTokens, 1);
+  const int64_t stride = std::max<int64_t>(count * kDirectionRun / kDirectionTokens, kDirectionRun);
   float* const into = sum.data();
-  for (int64_t n = 0; n < count; n += stride) {
-    const float* vector = vectors + tokens[n] * clusters;
+  for (int64_t run = 0; run < count; run += stride)
+    for (int64_t n = run; n < std::min(run + kDirectionRun, count); ++n) {
+      const float* vector = vectors + tokens[n] * clusters;
 #pragma omp simd
-    for (int64_t c = 0; c < clusters; ++c) into[c] += vector[c];
-  }
+      for (int64_t c = 0; c < clusters; ++c) into[c] += vector[c];
+    }
   double square = 0;
   for (const float x : sum) square += double{x} * x;
   if (!(square > 0 && std::isfinite(square))) return std::vector<float>(static_cast<size_t>(clusters), 0);

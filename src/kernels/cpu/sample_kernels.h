@@ -184,9 +184,10 @@ struct SampleKernels {
   // Exponential gaps and uniform words of a thinning sequence, draws kGapDraws * block on.
   void (*gaps)(uint64_t stream_key, uint32_t sequence, uint32_t block, double* gaps, uint32_t* words);
   int64_t (*count_bits)(const uint64_t* words, int64_t word_count);
-  // Columns of the set bits, ascending; returns how many. Writes nothing beyond `room`.
+  // Columns of the set bits, of which there are `degree`, ascending; returns how many. Writes nothing beyond
+  // `room`.
   int64_t (*expand)(const uint64_t* words, int64_t word_count, const int32_t* valid_keys, int64_t key_count,
-                    int32_t* columns, int64_t room);
+                    int64_t degree, int32_t* columns, int64_t room);
 };
 
 inline constexpr int64_t kGapDraws = 64;

@@ -57,7 +57,7 @@ void SampledRows::write_columns(const SampleHead& head, int32_t* out) const {
   for (size_t row = 0; row < degrees.size(); ++row) {
     const int64_t written =
         sample_kernels().expand(words.data() + static_cast<int64_t>(row) * words_per_row, words_per_row,
-                                head.valid_keys, head.valid_key_count, out, room);
+                                head.valid_keys, head.valid_key_count, degrees[row], out, room);
     out += written;
     room -= written;
   }

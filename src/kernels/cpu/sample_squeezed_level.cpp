@@ -158,6 +158,29 @@ inline OpenPair* list_open(const uint64_t* certain, const uint64_t* possible, in
     result.bits = (first.bits + static_cast<uint64_t>(n)) | uint64_t{bytes[n]} << OpenPair::kByteShift;
     return result;
   };
+#if defined(__AVX512BW__)
+  // The words that have any, side by side.
+  uint64_t some[kTile / 64 + 8];
+  uint64_t which[kTile / 64 + 8];
+  int64_t count = 0;
+  const __m512i steps = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  for (int64_t word = 0; word < words; word += 8) {
+    const __mmask8 there = static_cast<__mmask8>(words - word >= 8 ? 255 : (1 << (words - word)) - 1);
+    const __m512i left = _mm512_andnot_si512(_mm512_maskz_loadu_epi64(there, certain + word),
+                                             _mm512_maskz_loadu_epi64(there, possible + word));
+    const __mmask8 any = _mm512_test_epi64_mask(left, left);
+    _mm512_storeu_si512(some + count, _mm512_maskz_compress_epi64(any, left));
+    _mm512_storeu_si512(which + count,
+                        _mm512_maskz_compress_epi64(any, _mm512_add_epi64(steps, _mm512_set1_epi64(word))));
+    count += std::popcount(static_cast<uint32_t>(any));
+  }
+  for (int64_t n = 0; n < count; ++n) {
+    uint64_t left = some[n];
+    const int64_t word = static_cast<int64_t>(which[n]);
+    do *open++ = pair(word, left);
+    while (left &= left - 1);
+  }
+#else
   for (int64_t word = 0; word < words; ++word) {
     uint64_t left = possible[word] & ~certain[word];
     // One open pair or none is the rule: written without a branch.
@@ -165,6 +188,7 @@ inline OpenPair* list_open(const uint64_t* certain, const uint64_t* possible, in
     open += left != 0;
     for (left &= left - 1; left; left &= left - 1) *open++ = pair(word, left);
   }
+#endif
   return open;
 }
 
