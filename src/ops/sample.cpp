@@ -19,6 +19,7 @@
 #include "graph/huge_pages.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/sample_bounds.h"
+#include "kernels/cpu/sample_cost.h"
 #include "kernels/cpu/sample_scratch.h"
 #include "kernels/probe_units.h"
 #include "ops/cpu_level_variable.h"
@@ -214,14 +215,9 @@ class HeadSampler {
     } else {
       bounds_ = kernels::cpu::sample_bounds(head_);
       valid_ = bounds_.valid;
+      if (valid_) choose();
     }
     if (!valid_) return;
-    if (sampler_ == Sampler::kAuto) choose();
-    if (sampler_ == Sampler::kSqueezed || sampler_ == Sampler::kThinning)
-      fixed_ = kernels::cpu::fixed_bounds(head_, bounds_);
-    if (sampler_ == Sampler::kSqueezed &&
-        kernels::cpu::products_cost(head_, bounds_) < kernels::cpu::squeezed_cost(head_, bounds_))
-      products_ = kernels::cpu::product_bounds(head_);
     if (sampler_ == Sampler::kFastRg) fastrg_ = kernels::cpu::fastrg_tables(head_);
     if (sampler_ == Sampler::kDirect) transposed_ = kernels::cpu::transpose_valid_keys(head_);
   }
@@ -231,9 +227,9 @@ class HeadSampler {
   void draw(int64_t begin, int64_t end, SampleScratch& scratch, SampledRows& out) const {
     switch (sampler_) {
       case Sampler::kSqueezed:
-        return kernels::cpu::sample_squeezed(head_, bounds_, fixed_, products_, scratch, begin, end, out);
+        return kernels::cpu::sample_squeezed(head_, squeeze_, products_, scratch, begin, end, out);
       case Sampler::kThinning:
-        return kernels::cpu::sample_thinning(head_, bounds_, fixed_, scratch, begin, end, out);
+        return kernels::cpu::sample_thinning(head_, bounds_, squeeze_, scratch, begin, end, out);
       case Sampler::kFastRg:
         return kernels::cpu::sample_fastrg(head_, fastrg_, begin, end, out);
       default:
@@ -242,23 +238,33 @@ class HeadSampler {
   }
 
  private:
-  // The cheapest by prediction, from what is true of the head alone.
+  // The cheapest by prediction, from what is true of the head alone: the sampler, if that is open, and the
+  // bounds of the squeezed one, which decide nothing but what it costs.
   void choose() {
-    const double squeezed = std::min(kernels::cpu::squeezed_cost(head_, bounds_),
-                                     kernels::cpu::products_cost(head_, bounds_)),
-                 thinning = kernels::cpu::thinning_cost(head_, bounds_),
-                 fastrg = kernels::cpu::fastrg_cost(head_, kernels::cpu::expected_edges(head_, bounds_));
-    sampler_ = fastrg < std::min(squeezed, thinning) ? Sampler::kFastRg
-               : thinning < squeezed                 ? Sampler::kThinning
-                                                     : Sampler::kSqueezed;
+    const kernels::cpu::SamplerCosts costs = kernels::cpu::sampler_costs(head_, bounds_, groups_);
+    if (sampler_ == Sampler::kAuto)
+      sampler_ = costs.fastrg < std::min(costs.squeezed(), costs.thinning) ? Sampler::kFastRg
+                 : costs.thinning < costs.squeezed()                       ? Sampler::kThinning
+                                                                           : Sampler::kSqueezed;
+    if (sampler_ == Sampler::kFastRg) return;
+    const bool squeezed = sampler_ == Sampler::kSqueezed;
+    if (squeezed && costs.squeezed() == costs.groups) {
+      kernels::cpu::measure_groups(head_, groups_);
+      squeeze_ = kernels::cpu::squeeze_bounds(groups_);
+    } else if (squeezed && costs.squeezed() == costs.products) {
+      products_ = kernels::cpu::product_bounds(head_);
+    } else {
+      squeeze_ = kernels::cpu::squeeze_bounds(head_, bounds_);
+    }
   }
 
   SampleHead head_;
   Sampler sampler_ = Sampler::kDirect;
   bool valid_ = true;
   kernels::cpu::SampleBounds bounds_;
-  kernels::cpu::FixedBounds fixed_;
+  kernels::cpu::GroupBounds groups_;
   kernels::cpu::ProductBounds products_;
+  kernels::cpu::SqueezeBounds squeeze_;  // points into bounds_ or groups_
   kernels::cpu::FastRgTables fastrg_;
   std::vector<float> transposed_;
 };

@@ -34,11 +34,20 @@ std::vector<Memberships> memberships(int64_t queries, int64_t keys, int64_t clus
   const auto sharp = [&](int64_t n, uint64_t seed) {
     return (kit::rand({n, clusters}, seed) > 0.9).to(at::kFloat) * 0.9 + 0.01;
   };
+  // Tokens that belong to one of four sets of clusters.
+  const auto groups = [&](int64_t n, uint64_t seed) {
+    const at::Tensor set = torch::arange(clusters).remainder(4), mine = (torch::arange(n) * 7).remainder(4);
+    return (mine.unsqueeze(1) == set.unsqueeze(0)).to(at::kFloat) * 0.8 +
+           kit::rand({n, clusters}, seed) * 0.1;
+  };
   const double scale = 1.0 / static_cast<double>(clusters);
   return {{"flat", flat(queries, 1), flat(keys, 2) * scale},
           {"degrees", degrees(queries, 3), degrees(keys, 4) * scale},
           {"random", kit::rand({queries, clusters}, 5), kit::rand({keys, clusters}, 6) * scale},
           {"sharp", sharp(queries, 7), sharp(keys, 8) * (4 * scale)},
+          {"groups", groups(queries, 14), groups(keys, 15) * (2 * scale)},
+          {"groups beyond one", groups(queries, 16) * 5, groups(keys, 17) * scale},
+          {"far beyond one", kit::rand({queries, clusters}, 18) * 4000, kit::rand({keys, clusters}, 19)},
           {"beyond one", kit::rand({queries, clusters}, 9) * 6, kit::rand({keys, clusters}, 10) * scale},
           {"rare", flat(queries, 11), flat(keys, 12) * (scale * 1e-3)},
           {"nothing", at::zeros({queries, clusters}), flat(keys, 13) * scale}};
@@ -74,11 +83,19 @@ struct LevelCase {
   }
 };
 
-SampledRows squeezed(const SampleHead& head, const ProductBounds& products) {
+// The squeezed sampler with each kind of bounds.
+enum class BoundsOf { kOneDirection, kGroups, kProducts };
+
+SampledRows squeezed(const SampleHead& head, BoundsOf kind) {
   SampleScratch scratch;
   SampledRows rows;
   const SampleBounds bounds = sample_bounds(head);
-  sample_squeezed(head, bounds, fixed_bounds(head, bounds), products, scratch, 0, head.queries, rows);
+  GroupBounds groups = group_directions(head);
+  if (groups.groups > 0) measure_groups(head, groups);
+  const bool by_groups = kind == BoundsOf::kGroups && groups.groups > 0;
+  sample_squeezed(head, by_groups ? squeeze_bounds(groups) : squeeze_bounds(head, bounds),
+                  kind == BoundsOf::kProducts ? product_bounds(head) : ProductBounds{}, scratch, 0,
+                  head.queries, rows);
   return rows;
 }
 
@@ -108,7 +125,7 @@ TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
           LevelCase given(of, masked);
           SampleHead& head = given.head;
           head.law = law;
-          head.exploration = masked ? 0.01 : 0;
+          head.exploration = masked ? 0.1 : 0;
           head.is_causal = masked;
           std::vector<int32_t> columns, degrees;
           for (int64_t row = 0; row < head.queries; ++row) {
@@ -121,10 +138,10 @@ TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
             }
             degrees.push_back(static_cast<int32_t>(columns.size() - before));
           }
-          for (const bool by_products : {false, true}) {
-            const SampledRows rows = squeezed(head, by_products ? product_bounds(head) : ProductBounds{});
-            EXPECT_EQ(rows.degrees, degrees) << by_products;
-            EXPECT_EQ(columns_of(head, rows), columns) << by_products;
+          for (const BoundsOf kind : {BoundsOf::kOneDirection, BoundsOf::kGroups, BoundsOf::kProducts}) {
+            const SampledRows rows = squeezed(head, kind);
+            EXPECT_EQ(rows.degrees, degrees) << static_cast<int>(kind);
+            EXPECT_EQ(columns_of(head, rows), columns) << static_cast<int>(kind);
           }
         }
 }
@@ -137,6 +154,8 @@ TEST_P(SampleLevels, BoundsHold) {
       const SampleHead& head = given.head;
       const SampleBounds bounds = sample_bounds(head);
       const ProductBounds products = product_bounds(head);
+      GroupBounds groups = group_directions(head);
+      if (groups.groups > 0) measure_groups(head, groups);
       for (int64_t row = 0; row < head.queries; ++row)
         for (int64_t n = 0; n < head.valid_key_count; ++n) {
           const double p = given.p(row, n);
@@ -145,6 +164,18 @@ TEST_P(SampleLevels, BoundsHold) {
           const double centre = double{terms.first} * key.first + double{terms.second} * key.second;
           EXPECT_LE(std::abs(p - centre), double{terms.rest} * key.rest + 1e-5 * std::abs(centre));
           EXPECT_LE(p, thinning_rate(head, bounds, terms).bound);
+          if (groups.groups > 0) {
+            const Terms &of_row = groups.rows[static_cast<size_t>(row)],
+                        &of_key = groups.keys[static_cast<size_t>(n)];
+            const size_t g = groups.key_group[static_cast<size_t>(n)],
+                         h = groups.row_group[static_cast<size_t>(row)];
+            const double first =
+                double{groups.row_first[static_cast<size_t>(row * groups.lanes) + g]} * of_key.first;
+            const double second =
+                double{of_row.second} * groups.key_second[h * groups.keys.size() + static_cast<size_t>(n)];
+            EXPECT_LE(std::abs(p - first - second),
+                      double{of_row.rest} * of_key.rest + 1e-5 * (first + std::abs(second)));
+          }
           const float* rounded = products.row_terms.data() + 3 * row;
           const auto key_term = [&](int64_t t) {
             return double{products.key_terms[static_cast<size_t>(t * products.key_stride + n)]};

@@ -64,14 +64,13 @@ void sample_direct(const SampleHead& head, const std::vector<float>& transposed,
 // ---- squeezed: visits every pair with one random byte, cost L * S / 64 blocks; sample_squeezed.cpp ----
 
 struct SampleBounds;  // sample_bounds.h
-struct FixedBounds;
+struct SqueezeBounds;
 struct ProductBounds;
 class SampleScratch;
 // Bounds come from `products` unless it is empty. Which of the two decides what a draw costs, not what it
 // draws.
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
-                     const ProductBounds& products, SampleScratch& scratch, int64_t row_begin,
-                     int64_t row_end, SampledRows& out);
+void sample_squeezed(const SampleHead& head, const SqueezeBounds& bounds, const ProductBounds& products,
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- thinning: draws edges from one bound, cost edges + (L + S) * C; sample_thinning.cpp ----
 
@@ -83,18 +82,23 @@ struct ThinningRate {
 };
 ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, const Terms& row);
 // Points run from row to row, so the rows of one call share one sequence: the range is part of the contract.
-// `fixed` is for rows that the squeezed sampler draws.
-void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
+// `squeeze` is for rows that the squeezed sampler draws.
+void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const SqueezeBounds& squeeze,
                      SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out);
 
 // ---- fastRG: draws edges, cost edges + (L + S) * C ----
 
-// Walker alias tables over the valid keys, one per cluster, and what bounds a row.
+// How a key of each cluster is drawn, and what bounds a row. A table of Walker's alias method costs its
+// making; where a cluster's keys are alike, or few edges come from it, keys are proposed uniformly instead
+// and rejected in proportion to what they lack of the largest.
 struct FastRgTables {
-  std::vector<float> threshold;  // [C, valid_key_count]
-  std::vector<int32_t> alias;    // [C, valid_key_count] positions in valid_keys
-  std::vector<double> sum;       // [C] sum over valid keys of key_side
-  std::vector<float> top;        // [C] maximum over valid keys of key_side
+  std::vector<uint8_t> rejects;  // [C]
+  // [C, valid_key_count] the probability to keep a slot: the alias method's, or key_side / top
+  std::vector<float> threshold;
+  std::vector<int32_t>
+      alias;                // [C, valid_key_count] positions in valid_keys; not set where a cluster rejects
+  std::vector<double> sum;  // [C] sum over valid keys of key_side
+  std::vector<float> top;   // [C] maximum over valid keys of key_side
 };
 FastRgTables fastrg_tables(const SampleHead& head);
 void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t row_begin, int64_t row_end,
@@ -115,13 +119,5 @@ void sample_absent(const SampleHead& head, const ExistingEdges& existing, double
 // The same in units (probe_units.h): all allowed pairs of the chosen squares that are not there yet.
 void sample_absent_units(const SampleHead& head, const ExistingEdges& existing, double rate,
                          int64_t row_begin, int64_t row_end, SampledRows& out);
-
-// ---- predicted nanoseconds, for choosing; sample_cost.cpp ----
-
-double direct_cost(const SampleHead& head);
-double squeezed_cost(const SampleHead& head, const SampleBounds& bounds);
-double products_cost(const SampleHead& head, const SampleBounds& bounds);  // squeezed, with ProductBounds
-double thinning_cost(const SampleHead& head, const SampleBounds& bounds);
-double fastrg_cost(const SampleHead& head, double expected_edges);  // sum over pairs of p
 
 }  // namespace edgewise::kernels::cpu

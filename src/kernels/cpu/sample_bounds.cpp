@@ -8,30 +8,16 @@
 namespace edgewise::kernels::cpu {
 namespace {
 
-// Enough tokens to find a direction; which one is chosen changes cost, never edges of the squeezed sampler.
-// Runs of neighbours, because a vector alone on its page costs as much as several.
-constexpr int64_t kDirectionTokens = 128, kDirectionRun = 8;
-
-std::vector<int32_t> valid_queries(const SampleHead& head) {
-  std::vector<int32_t> rows;
-  rows.reserve(static_cast<size_t>(head.valid_query_count));
-  for (int64_t i = 0; i < head.queries; ++i)
-    if (!head.query_mask || head.query_mask[i]) rows.push_back(static_cast<int32_t>(i));
-  return rows;
-}
-
 // The mean direction of the given vectors: unit length, or 0 if they are all 0.
-std::vector<float> mean_direction(const float* vectors, const int32_t* tokens, int64_t count,
+std::vector<float> mean_direction(const float* vectors, const std::vector<int32_t>& tokens,
                                   int64_t clusters) {
   std::vector<float> sum(static_cast<size_t>(clusters), 0);
-  const int64_t stride = std::max<int64_t>(count * kDirectionRun / kDirectionTokens, kDirectionRun);
   float* const into = sum.data();
-  for (int64_t run = 0; run < count; run += stride)
-    for (int64_t n = run; n < std::min(run + kDirectionRun, count); ++n) {
-      const float* vector = vectors + tokens[n] * clusters;
+  for (const int32_t token : tokens) {
+    const float* vector = vectors + token * clusters;
 #pragma omp simd
-      for (int64_t c = 0; c < clusters; ++c) into[c] += vector[c];
-    }
+    for (int64_t c = 0; c < clusters; ++c) into[c] += vector[c];
+  }
   double square = 0;
   for (const float x : sum) square += double{x} * x;
   if (!(square > 0 && std::isfinite(square))) return std::vector<float>(static_cast<size_t>(clusters), 0);
@@ -43,7 +29,42 @@ std::vector<float> mean_direction(const float* vectors, const int32_t* tokens, i
 // A second term whose products add less than this to the spread is not worth a multiplication of its own.
 constexpr double kFoldedSpread = 5e-4;
 
+// Fills what is in fixed point. With a fold the second term counts as rest.
+void fix_keys(float fold, SqueezeBounds& bounds) {
+  bounds.first.resize(static_cast<size_t>(bounds.stride));
+  bounds.block_rest.resize(static_cast<size_t>(bounds.stride / 64));
+  if (fold <= 0) bounds.second.resize(static_cast<size_t>(bounds.groups * bounds.stride));
+  FixParams params;
+  params.terms = bounds.keys;
+  params.stride = bounds.stride;
+  params.group_second = bounds.group_terms.key_second;
+  params.groups = bounds.groups;
+  params.fold = fold;
+  params.first = bounds.first.data();
+  params.second = fold > 0 ? nullptr : bounds.second.data();
+  params.block_rest = bounds.block_rest.data();
+  bounds.largest = sample_kernels().fix(params);
+}
+
 }  // namespace
+
+std::vector<int32_t> valid_queries(const SampleHead& head) {
+  std::vector<int32_t> rows;
+  rows.reserve(static_cast<size_t>(head.valid_query_count));
+  for (int64_t i = 0; i < head.queries; ++i)
+    if (!head.query_mask || head.query_mask[i]) rows.push_back(static_cast<int32_t>(i));
+  return rows;
+}
+
+std::vector<int32_t> token_sample(const int32_t* tokens, int64_t count) {
+  // Which tokens they are changes cost, never edges of the squeezed sampler.
+  constexpr int64_t kTokens = 128, kRun = 8;
+  const int64_t stride = std::max<int64_t>(count * kRun / kTokens, kRun);
+  std::vector<int32_t> sample;
+  for (int64_t run = 0; run < count; run += stride)
+    sample.insert(sample.end(), tokens + run, tokens + std::min(run + kRun, count));
+  return sample;
+}
 
 bool valid_memberships(const SampleHead& head) {
   const std::vector<int32_t> rows = valid_queries(head);
@@ -64,9 +85,10 @@ SampleBounds sample_bounds(const SampleHead& head) {
   const int64_t clusters = head.clusters, keys = head.valid_key_count;
   const std::vector<int32_t> row_tokens = valid_queries(head);
   const int64_t rows = static_cast<int64_t>(row_tokens.size());
-  const std::vector<float> key_direction = mean_direction(head.key_side, head.valid_keys, keys, clusters),
-                           row_direction =
-                               mean_direction(head.query_membership, row_tokens.data(), rows, clusters);
+  const std::vector<float> key_direction =
+                               mean_direction(head.key_side, token_sample(head.valid_keys, keys), clusters),
+                           row_direction = mean_direction(head.query_membership,
+                                                          token_sample(row_tokens.data(), rows), clusters);
   const SampleKernels& kernels = sample_kernels();
   MeasureParams of_rows;
   of_rows.vectors = head.query_membership;
@@ -91,31 +113,39 @@ SampleBounds sample_bounds(const SampleHead& head) {
   return bounds;
 }
 
-FixedBounds fixed_bounds(const SampleHead& head, const SampleBounds& bounds) {
-  FixedBounds fixed;
-  const size_t stride = bounds.keys.size();
-  FixParams params;
-  params.terms = bounds.keys.data();
-  params.stride = static_cast<int64_t>(stride);
+SqueezeBounds squeeze_bounds(const SampleHead& head, const SampleBounds& bounds) {
+  SqueezeBounds result;
+  result.rows = bounds.rows.data();
+  result.keys = bounds.keys.data();
+  result.stride = static_cast<int64_t>(bounds.keys.size());
+  double fold = 0;
   const double pairs =
       static_cast<double>(head.valid_query_count) * static_cast<double>(head.valid_key_count);
   if (bounds.of_rows.second_size * bounds.of_keys.second_size < kFoldedSpread * pairs) {
     // |second second'| + rest rest' <= |(rest, a second)| |(rest', second' / a)|; a makes both sides alike.
     const double row_share = bounds.of_rows.second_size / std::max(bounds.of_rows.rest, 1e-30),
                  key_share = bounds.of_keys.second_size / std::max(bounds.of_keys.rest, 1e-30);
-    const double fold = row_share > 0 && key_share > 0 ? std::sqrt(key_share / row_share) : 1;
-    fixed.row_fold = static_cast<float>(fold * 1.0001);
-    params.fold = static_cast<float>(1.0001 / fold);
-  } else {
-    fixed.second.resize(stride);
-    params.second = fixed.second.data();
+    fold = row_share > 0 && key_share > 0 ? std::sqrt(key_share / row_share) : 1;
+    result.row_fold = static_cast<float>(fold * 1.0001);
   }
-  fixed.first.resize(stride);
-  fixed.block_rest.resize(stride / 64);
-  params.first = fixed.first.data();
-  params.block_rest = fixed.block_rest.data();
-  fixed.largest = sample_kernels().fix(params);
-  return fixed;
+  fix_keys(fold > 0 ? static_cast<float>(1.0001 / fold) : 0, result);
+  return result;
+}
+
+SqueezeBounds squeeze_bounds(const GroupBounds& bounds) {
+  SqueezeBounds result;
+  result.groups = bounds.groups;
+  result.rows = bounds.rows.data();
+  result.keys = bounds.keys.data();
+  result.stride = static_cast<int64_t>(bounds.keys.size());
+  result.group_terms = {bounds.row_first.data(), bounds.key_second.data(), bounds.lanes,
+                        result.stride,           bounds.row_group.data(),  bounds.key_group.data()};
+  result.fixed_group.resize(bounds.key_group.size());
+  for (int64_t n = 0; n < result.stride; ++n)
+    result.fixed_group[static_cast<size_t>(n / 64 * 64 + block_position(n % 64))] =
+        bounds.key_group[static_cast<size_t>(n)];
+  fix_keys(0, result);
+  return result;
 }
 
 ProductBounds product_bounds(const SampleHead& head) {

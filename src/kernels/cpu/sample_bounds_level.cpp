@@ -85,6 +85,33 @@ MeasureResult measure(const MeasureParams& params, Terms* terms) {
   return result;
 }
 
+void project(const ProjectParams& params, float* products, float* squares) {
+  constexpr int64_t kVectors = 4;  // share a look at the directions
+  const int64_t width = params.clusters, lanes = params.lanes;
+  for (int64_t n = 0; n < params.count; n += kVectors) {
+    const float* vectors[kVectors];
+    for (int64_t k = 0; k < kVectors; ++k) {
+      const int64_t at = n + k < params.count ? n + k : n;
+      vectors[k] = params.vectors + params.tokens[at] * width;
+      squares[at] = lane_dot(vectors[k], vectors[k], width);
+      if (n + k + kAhead < params.count) {
+        const float* next = params.vectors + params.tokens[n + k + kAhead] * width;
+        for (int64_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
+      }
+    }
+    for (int64_t g = 0; g < lanes; g += 16) {
+      Lanes sums[kVectors] = {};
+      for (int64_t c = 0; c < width; ++c) {
+        const Lanes along = load<Lanes>(params.directions + c * lanes + g);
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < kVectors; ++k) sums[k] += vectors[k][c] * along;
+      }
+      for (int64_t k = 0; k < kVectors && n + k < params.count; ++k)
+        store(products + (n + k) * lanes + g, sums[k]);
+    }
+  }
+}
+
 FixScales fix(const FixParams& params) {
   constexpr int64_t kBlock = 64;
   const float fold = params.fold * params.fold;
@@ -94,37 +121,44 @@ FixScales fix(const FixParams& params) {
   };
   FixScales largest;
   for (int64_t n = 0; n < params.stride; ++n) {
-    const Terms& terms = params.terms[n];
-    const float rest = rest_of(terms), second = std::fabs(terms.second);
-    largest.first = terms.first > largest.first ? terms.first : largest.first;
-    largest.second = second > largest.second ? second : largest.second;
+    const float rest = rest_of(params.terms[n]);
+    largest.first = params.terms[n].first > largest.first ? params.terms[n].first : largest.first;
     largest.rest = rest > largest.rest ? rest : largest.rest;
+  }
+  const auto second_of = [&](int64_t n) {
+    return params.group_second ? params.group_second[n] : params.terms[n].second;
+  };
+  for (int64_t n = 0; n < params.stride * params.groups; ++n) {
+    const float second = std::fabs(second_of(n));
+    largest.second = second > largest.second ? second : largest.second;
   }
   const auto scale = [](float units, float top) { return top > 0 ? units / top : 0.0f; };
   const float first_scale = scale(65535, largest.first), second_scale = scale(32767, largest.second),
               rest_scale = scale(65535, largest.rest);
+  // put(where it stands, n) for the n-th number of a block, in the order of block_position.
+  const auto ordered = [](const auto& put) {
+    for (int64_t half = 0; half < 2; ++half)
+      for (int64_t group = 0; group < 4; ++group)
+        for (int64_t n = 0; n < 8; ++n) put(half * 32 + group * 8 + n, group * 16 + half * 8 + n);
+  };
   for (int64_t block = 0; block < params.stride; block += kBlock) {
-    float first[kBlock], second[kBlock], top = 0;
+    float top = 0;
     for (int64_t n = 0; n < kBlock; ++n) {
-      const Terms& terms = params.terms[block + n];
-      const float rest = rest_of(terms);
+      const float rest = rest_of(params.terms[block + n]);
       top = rest > top ? rest : top;
-      first[n] = terms.first * first_scale;
-      second[n] = terms.second * second_scale;
     }
     const float rest = top * rest_scale + 1;
     params.block_rest[block / kBlock] = static_cast<uint16_t>(rest < 65535 ? rest : 65535);
-    for (int64_t half = 0; half < 2; ++half)
-      for (int64_t group = 0; group < 4; ++group)
-        for (int64_t n = 0; n < 8; ++n) {
-          const int64_t from = group * 16 + half * 8 + n, to = block + half * 32 + group * 8 + n;
-          const float x = first[from] < 65535 ? first[from] : 65535;
-          params.first[to] = static_cast<uint16_t>(static_cast<int32_t>(x));
-          if (!params.second) continue;
-          const float y = second[from] < -32766 ? -32766 : second[from] > 32766 ? 32766 : second[from];
-          params.second[to] = static_cast<int16_t>(static_cast<int32_t>(y + (y < 0 ? -0.5f : 0.5f)));
-        }
+    ordered([&](int64_t to, int64_t n) {
+      const float x = params.terms[block + n].first * first_scale;
+      params.first[block + to] = static_cast<uint16_t>(static_cast<int32_t>(x < 65535 ? x : 65535));
+    });
   }
+  for (int64_t at = 0; params.second && at < params.stride * params.groups; at += kBlock)
+    ordered([&](int64_t to, int64_t n) {
+      const float x = second_of(at + n) * second_scale, y = x < -32766 ? -32766 : x > 32766 ? 32766 : x;
+      params.second[at + to] = static_cast<int16_t>(static_cast<int32_t>(y + (y < 0 ? -0.5f : 0.5f)));
+    });
   return largest;
 }
 

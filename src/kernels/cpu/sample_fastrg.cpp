@@ -81,6 +81,15 @@ void collapse(std::vector<int32_t>& columns, size_t begin, int64_t keys, std::ve
       columns.push_back(static_cast<int32_t>(word * 64) + __builtin_ctzll(rest));
 }
 
+// Nanoseconds: an entry of an alias table, and one more proposal.
+constexpr double kAliasEntry = 13, kProposal = 12;
+
+// Proposals per draw are top * count / sum. Edges from a cluster: what its memberships promise.
+bool rejection_is_cheaper(int64_t count, double sum, float top, double membership) {
+  const double proposals = top * static_cast<double>(count) / sum;
+  return (proposals - 1) * kProposal * membership * sum < kAliasEntry * static_cast<double>(count);
+}
+
 }  // namespace
 
 FastRgTables fastrg_tables(const SampleHead& head) {
@@ -90,7 +99,13 @@ FastRgTables fastrg_tables(const SampleHead& head) {
   tables.alias.resize(static_cast<size_t>(head.clusters * count));
   tables.sum.resize(static_cast<size_t>(head.clusters));
   tables.top.resize(static_cast<size_t>(head.clusters));
-  const std::vector<float> transposed = transpose_valid_keys(head);  // a column of T is a row here
+  const std::vector<float> transposed = transpose_valid_keys(head);       // a column of T is a row here
+  std::vector<double> membership(static_cast<size_t>(head.clusters), 0);  // summed over the rows
+  for (int64_t row = 0; row < head.queries; ++row)
+    if (!head.query_mask || head.query_mask[row])
+      for (int64_t u = 0; u < head.clusters; ++u)
+        membership[static_cast<size_t>(u)] += head.query_membership[row * head.clusters + u];
+  tables.rejects.assign(static_cast<size_t>(head.clusters), 0);
   std::vector<double> scaled(static_cast<size_t>(count));
   std::vector<int32_t> small(static_cast<size_t>(count)), large(static_cast<size_t>(count));
   for (int64_t cluster = 0; cluster < head.clusters; ++cluster) {
@@ -106,6 +121,11 @@ FastRgTables fastrg_tables(const SampleHead& head) {
     tables.sum[static_cast<size_t>(cluster)] = sum;
     tables.top[static_cast<size_t>(cluster)] = top;
     if (!(sum > 0)) continue;  // never drawn
+    if (rejection_is_cheaper(count, sum, top, membership[static_cast<size_t>(cluster)])) {
+      tables.rejects[static_cast<size_t>(cluster)] = 1;
+      for (int64_t n = 0; n < count; ++n) threshold[n] = weight[n] / top;
+      continue;
+    }
 
     // Walker's alias method in Vose's form: slot n keeps itself with probability threshold[n], else gives
     // alias[n].
@@ -171,9 +191,14 @@ void sample_fastrg(const SampleHead& head, const FastRgTables& tables, int64_t r
       const double where = random.next_uniform() * total;
       int64_t u = std::upper_bound(cumulative.begin(), cumulative.end(), where) - cumulative.begin();
       u = std::min(u, clusters);
-      const uint32_t slot_word = random.next32();
-      int64_t slot = static_cast<int64_t>((uint64_t{slot_word} * static_cast<uint64_t>(count)) >> 32);
-      if (u < clusters) {
+      const auto any_slot = [&] {
+        return static_cast<int64_t>((uint64_t{random.next32()} * static_cast<uint64_t>(count)) >> 32);
+      };
+      int64_t slot = any_slot();
+      if (u < clusters && tables.rejects[static_cast<size_t>(u)]) {
+        while ((random.next32() + 0.5) * 0x1.0p-32 >= tables.threshold[static_cast<size_t>(u * count + slot)])
+          slot = any_slot();
+      } else if (u < clusters) {
         const float coin = static_cast<float>(random.next32() >> 8) * 0x1.0p-24f;
         if (coin >= tables.threshold[static_cast<size_t>(u * count + slot)])
           slot = tables.alias[static_cast<size_t>(u * count + slot)];

@@ -32,34 +32,55 @@ struct MeasureResult {
   bool valid = true;  // all numbers are surely finite and not negative; if not, SampleKernels::valid knows
 };
 
+// Directions that memberships may take, at most: sixteen-bit numbers that one vector holds.
+inline constexpr int64_t kMostGroups = 32;
+
+// Products of vectors with a few directions; see GroupBounds in sample_bounds.h. Directions stand side by
+// side, `lanes` of them: a multiple of 16.
+struct ProjectParams {
+  const float* vectors = nullptr;   // [tokens, C]
+  const int32_t* tokens = nullptr;  // [count] which rows of `vectors`
+  int64_t count = 0;
+  int64_t clusters = 0;
+  const float* directions = nullptr;  // [C, lanes]
+  int64_t lanes = 0;
+};
+
 // Key terms of the squeezed sampler in fixed point, ordered within each block of 64 as block_position says.
 struct FixParams {
-  const Terms* terms = nullptr;  // [stride]
-  int64_t stride = 0;            // a multiple of 64
-  float fold = 0;                // by this the second term counts as rest; 0: it has its own place
+  const Terms* terms = nullptr;         // [stride]
+  int64_t stride = 0;                   // a multiple of 64
+  const float* group_second = nullptr;  // [groups, stride] in place of the terms' own second ones
+  int64_t groups = 1;
+  float fold = 0;  // by this the second term counts as rest; 0: it has its own place
   // Receives, in units of largest / 65535 (second: / 32767), rest rounded up to the largest of a block:
   uint16_t* first = nullptr;       // [stride]
-  int16_t* second = nullptr;       // [stride], null with a fold
+  int16_t* second = nullptr;       // [groups, stride], null with a fold
   uint16_t* block_rest = nullptr;  // [stride / 64]
 };
 struct FixScales {
   float first = 0, second = 0, rest = 0;  // largest
 };
 
-// One row of the squeezed sampler, in units of 2^-14 after a product with the key's fixed-point term.
+// One row of the squeezed sampler, in units of 2^(range - 14) after a product with the key's fixed-point
+// term.
 struct SqueezeRow {
-  uint16_t first = 0, rest = 0, offset = 0;
+  alignas(64) uint16_t first[kMostGroups] = {};  // by the group of the key
+  uint16_t rest = 0, offset = 0;
   int16_t second = 0;
-  bool no_upper = false;  // p may pass 2: the upper bound is not used
+  uint16_t range = 0;                   // p stays below 2^(range + 1)
+  const int16_t* key_second = nullptr;  // [stride], null = the second term counts as rest
+  bool no_upper = false;                // p may be anything: the upper bound is not used
 };
 
 struct SqueezeParams {
-  const uint16_t* key_first = nullptr;   // [key_stride]
-  const int16_t* key_second = nullptr;   // [key_stride], null = the second term counts as rest
-  const uint16_t* block_rest = nullptr;  // [key_stride / 64] the largest of each block
+  const uint16_t* key_first = nullptr;   // [stride]
+  const uint16_t* key_group = nullptr;   // [stride], null = all keys are in group 0
+  const uint16_t* block_rest = nullptr;  // [stride / 64] the largest of each block
   uint64_t stream_key = 0;
   bool poisson = false;
   int below = 0, above = 0;  // units by which the products may lie above and below the truth
+  int series = 0;            // the same of the Poisson law's series, either way, in units of 2^-14
 };
 
 // A pair that the bounds leave open, and the first byte of its random number, in one word.
@@ -76,10 +97,20 @@ struct OpenPair {
   uint32_t byte() const { return static_cast<uint32_t>(bits >> kByteShift) & 255; }
 };
 
+// Terms that depend on the group of the other side, see GroupBounds in sample_bounds.h: the first one of a
+// row and the second one of a key.
+struct GroupTerms {
+  const float* row_first = nullptr;   // [L, lanes]; null: all tokens are in one group
+  const float* key_second = nullptr;  // [groups, key_stride]
+  int64_t lanes = 0, key_stride = 0;
+  const uint8_t *row_group = nullptr, *key_group = nullptr;  // [L], [valid keys]
+};
+
 // The same bounds in floating point, for open pairs; see sample_bounds.h.
 struct RefineParams {
   const Terms* row_terms = nullptr;  // [L]
   const Terms* key_terms = nullptr;  // [valid keys]
+  GroupTerms groups;
   double exploration = 0;
   bool poisson = false;
   uint64_t stream_key = 0;
@@ -151,6 +182,8 @@ struct SampleKernels {
   // `clusters`.
   bool (*valid)(const MeasureParams& params);
   MeasureResult (*measure)(const MeasureParams& params, Terms* terms);
+  // products[n, g] [count, lanes] of the n-th vector with direction g, squares[n] = its squared length.
+  void (*project)(const ProjectParams& params, float* products, float* squares);
   FixScales (*fix)(const FixParams& params);
   // Words of one row over its first `count` valid keys: `words` the edges that are certain, `open` the pairs
   // that are not. Returns how many those are; `open` has room for one more than there can be.

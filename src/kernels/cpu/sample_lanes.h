@@ -59,11 +59,18 @@ typedef int16_t SignedHalves __attribute__((vector_size(kVectorBytes), may_alias
 inline Halves not_negative(Halves a) {
   return a & ~reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(a) >> 15);
 }
-inline Halves shift_signed(Halves a, int bits) {
-  return reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(a) >> bits);
-}
 
 #if defined(__AVX512BW__)
+// The numbers of a table of 32 at the places that the lanes of `at` name.
+inline Halves look_up(const uint16_t* table, Halves at) {
+  return reinterpret_cast<Halves>(
+      _mm512_permutexvar_epi16(reinterpret_cast<__m512i>(at), _mm512_load_si512(table)));
+}
+// Signed lanes, all by the same number of bits.
+inline Halves shift_signed(Halves a, Halves bits) {
+  return reinterpret_cast<Halves>(
+      _mm512_srav_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(bits)));
+}
 inline Wide multiply_low(Wide a, Wide b) {  // 32 x 32 -> 64 of the low halves
   return reinterpret_cast<Wide>(_mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
@@ -101,6 +108,18 @@ inline uint64_t less(Bytes a, Bytes b) {
 inline uint64_t less_or_equal(Bytes a, Bytes b) {
   return _mm512_cmple_epu8_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
 }
+#else
+inline Halves look_up(const uint16_t* table, Halves at) {
+  Halves result;
+  for (int n = 0; n < kHalfLanes; ++n) result[n] = table[at[n]];
+  return result;
+}
+inline Halves shift_signed(Halves a, Halves bits) {
+  return reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(a) >> static_cast<int>(bits[0]));
+}
+#endif
+
+#if defined(__AVX512BW__)
 #elif defined(__AVX2__)
 inline Wide multiply_low(Wide a, Wide b) {
   return reinterpret_cast<Wide>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));

@@ -118,6 +118,7 @@ int64_t expand(const uint64_t* words, int64_t word_count, const int32_t* valid_k
 extern const SampleKernels kernels;
 const SampleKernels kernels{.valid = valid,
                             .measure = measure,
+                            .project = project,
                             .fix = fix,
                             .squeeze = squeeze,
                             .refine = refine,

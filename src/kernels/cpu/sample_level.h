@@ -10,6 +10,7 @@ namespace edgewise::kernels::cpu::EDGEWISE_LEVEL_NAMESPACE {
 // sample_bounds_level.cpp
 bool valid(const MeasureParams& params);
 MeasureResult measure(const MeasureParams& params, Terms* terms);
+void project(const ProjectParams& params, float* products, float* squares);
 FixScales fix(const FixParams& params);
 
 // sample_squeezed_level.cpp

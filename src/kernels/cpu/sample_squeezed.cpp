@@ -16,60 +16,75 @@ namespace {
 
 constexpr float kUnits = 16384;  // fixed point: 1 is 2^14
 
-// Makes of a row's terms what gives p in units of 2^-14 when multiplied by key terms in fixed point.
+// Makes of a row's terms what gives p in fixed point when multiplied by key terms in fixed point.
 class RowFixer {
  public:
-  RowFixer(const SampleHead& head, const FixedBounds& fixed)
-      : first_(fixed.largest.first * (kUnits * 65536 / 65535)),
-        second_(fixed.second.empty() ? 0 : fixed.largest.second * (kUnits * 65536 / 32767)),
-        rest_(fixed.largest.rest * (kUnits * 65536 / 65535 * 1.001f)),
-        fold_(fixed.second.empty() ? fixed.row_fold * fixed.row_fold : 0),
+  RowFixer(const SampleHead& head, const SqueezeBounds& bounds)
+      : bounds_(bounds),
+        folds_(bounds.second.empty()),
+        first_(bounds.largest.first * (kUnits * 65536 / 65535)),
+        second_(folds_ ? 0 : bounds.largest.second * (kUnits * 65536 / 32767)),
+        rest_(bounds.largest.rest * (kUnits * 65536 / 65535 * 1.001f)),
+        fold_(folds_ ? bounds.row_fold * bounds.row_fold : 0),
         offset_(static_cast<float>(head.exploration) * kUnits) {}
 
-  SqueezeRow operator()(const Terms& row) const {
+  SqueezeRow operator()(int64_t index) const {
     SqueezeRow result;
-    const float first = row.first * first_, second = row.second * second_,
-                rest = std::sqrt(row.rest * row.rest + fold_ * row.second * row.second) * rest_ + 1;
-    // A row whose terms do not fit (p beyond 2) keeps a scaled-down lower bound and no upper one.
-    const float most = std::max({first, std::abs(second), rest});
-    result.no_upper = !(most <= 32766);
-    const float scale = result.no_upper ? 32766 / most : 1;  // 0 if `most` is infinite
-    result.first = fixed(first, scale);
+    const Terms* const row = bounds_.rows + index;
+    const GroupTerms& groups = bounds_.group_terms;
+    const float* const firsts = groups.row_first ? groups.row_first + index * groups.lanes : &row->first;
+    float first = 0;
+    for (int64_t g = 0; g < bounds_.groups; ++g) first = std::max(first, firsts[g] * first_);
+    const float second = row->second * second_,
+                rest = std::sqrt(row->rest * row->rest + fold_ * row->second * row->second) * rest_ + 1;
+    // A row whose terms do not fit even the widest range keeps a scaled-down lower bound and no upper one.
+    const float most = std::max({first, std::abs(second), rest, offset_});
+    float scale = 1;
+    for (; most * scale > kFits && result.range < kWidest; ++result.range) scale /= 2;
+    result.no_upper = !(most * scale <= kFits);
+    if (result.no_upper) scale = kFits / most;  // 0 if `most` is infinite
+    for (int64_t g = 0; g < bounds_.groups; ++g) result.first[g] = fixed(firsts[g] * first_, scale);
     result.second =
-        static_cast<int16_t>(second < 0 ? -fixed(-second + 0.5f, scale) : fixed(second + 0.5f, scale));
-    result.rest = fixed(rest + 1, scale);
+        static_cast<int16_t>(second < 0 ? -fixed(-second, scale, 0.5f) : fixed(second, scale, 0.5f));
+    result.rest = fixed(rest, scale, 1);
     result.offset = fixed(offset_, scale);
+    if (!folds_)
+      result.key_second =
+          bounds_.second.data() + (groups.row_group ? groups.row_group[index] * bounds_.stride : 0);
     return result;
   }
 
  private:
-  static uint16_t fixed(float x, float scale) {
-    const float scaled = x * scale;
+  static constexpr float kFits = 32765;
+  static constexpr uint16_t kWidest = 6;
+  static uint16_t fixed(float x, float scale, float up = 0) {
+    const float scaled = x * scale + up;
     return static_cast<uint16_t>(scaled < 32767 ? scaled : scale == 0 ? 0 : 32767);
   }
+  const SqueezeBounds& bounds_;
+  bool folds_;
   float first_, second_, rest_, fold_, offset_;
 };
 
 }  // namespace
 
-void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
-                     const ProductBounds& products, SampleScratch& scratch, int64_t row_begin,
-                     int64_t row_end, SampledRows& out) {
+void sample_squeezed(const SampleHead& head, const SqueezeBounds& bounds, const ProductBounds& products,
+                     SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
   const SampleKernels& kernels = sample_kernels();
   const int64_t words_per_row = (head.valid_key_count + 63) / 64;
   const bool poisson = head.law == Law::kPoisson;
   SqueezeParams params;
-  params.key_first = fixed.first.data();
-  params.key_second = fixed.second.empty() ? nullptr : fixed.second.data();
-  params.block_rest = fixed.block_rest.data();
+  params.key_first = bounds.first.data();
+  params.key_group = bounds.fixed_group.empty() ? nullptr : bounds.fixed_group.data();
+  params.block_rest = bounds.block_rest.data();
   params.stream_key = head.stream_key;
   params.poisson = poisson;
   // Truncation makes the first product at most 2.5 units too low, the second 1.5 too low or 0.5 too high, the
-  // offset 1 too low, the series of the Poisson law 3 either way; floating-point rounding stays below one
-  // unit per 2048 clusters.
-  const int rounding = 1 + static_cast<int>(head.clusters / 2048) + (poisson ? 3 : 0);
-  params.above = rounding + (params.key_second ? 5 : 3);
-  params.below = rounding + (params.key_second ? 1 : 0);
+  // offset 1 too low; floating-point rounding stays below one unit per 2048 clusters.
+  const int rounding = 1 + static_cast<int>(head.clusters / 2048);
+  params.above = rounding + (bounds.second.empty() ? 3 : 5);
+  params.below = rounding + (bounds.second.empty() ? 0 : 1);
+  params.series = poisson ? 3 : 0;
   const ProductParams product_params{products.keys.data(),
                                      products.key_terms.data(),
                                      products.key_stride,
@@ -77,10 +92,16 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const F
                                      static_cast<float>(head.exploration),
                                      poisson,
                                      head.stream_key};
-  RefineParams refine{bounds.rows.data(), bounds.keys.data(), head.exploration, poisson,
-                      head.stream_key,    row_begin,          words_per_row};
+  RefineParams refine;
+  refine.row_terms = bounds.rows;
+  refine.key_terms = bounds.keys;
+  refine.groups = bounds.group_terms;
+  refine.exploration = head.exploration;
+  refine.poisson = poisson;
+  refine.stream_key = head.stream_key;
+  refine.words_per_row = words_per_row;
   ExactParams exact = exact_params(head);
-  const RowFixer fix_row(head, fixed);
+  const RowFixer fix_row(head, bounds);
   scratch.reserve(kProductRows * head.valid_key_count + 1);
   OpenPair* const open = scratch.open();
   double* const numbers = scratch.numbers();
@@ -94,9 +115,8 @@ void sample_squeezed(const SampleHead& head, const SampleBounds& bounds, const F
       for (int64_t row = first; row < last; ++row) {
         const int64_t keys = allowed_keys(head, row);
         if (keys == 0) continue;
-        count += kernels.squeeze(params, fix_row(bounds.rows[static_cast<size_t>(row)]),
-                                 static_cast<uint32_t>(row), keys, words + (row - first) * words_per_row,
-                                 open + count);
+        count += kernels.squeeze(params, fix_row(row), static_cast<uint32_t>(row), keys,
+                                 words + (row - first) * words_per_row, open + count);
       }
       count = kernels.refine(refine, open, count, words, numbers);
     } else {

@@ -8,10 +8,10 @@
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL_NAMESPACE {
 namespace {
 
-// 1 - exp(-x) of 2^14 x, for x in [0, 2), capped at x = 1: a power series in 16-bit fixed point, off by at
-// most 3 units.
-inline Halves one_minus_exp(Halves x) {
-  const Halves y = (x - subtract_saturated(x, splat(16383))) << 2;  // 2^16 x
+// 1 - exp(-x) of 2^(14 - range) x, capped at x = 1, in units of 2^-14: a power series in 16-bit fixed point,
+// off by at most 3 units and what was cut off x.
+inline Halves one_minus_exp(Halves x, int range) {
+  const Halves y = (x - subtract_saturated(x, splat(static_cast<uint16_t>(16383 >> range)))) << (2 + range);
   // x (1 - x/2 (1 - x/3 (1 - x/4 ...))); a product with 65535 / k stands for a division by k.
   Halves series = splat(65535);
 #pragma GCC unroll 8
@@ -31,21 +31,28 @@ struct BlockOffsets {
 
   BlockOffsets(const SqueezeParams& params, const SqueezeRow& row, int64_t begin, int64_t count) {
     const uint16_t* const rest = params.block_rest + begin / 64;
-    const int32_t down = row.offset - params.below - 1, up = row.offset + params.above + 1;
+    // The Poisson law's series has the offset in it already, and gives units of range 0.
+    const int shift = params.poisson ? row.range : 0, offset = params.poisson ? 0 : row.offset;
+    const int32_t down = offset - params.below - 1, up = offset + params.above + 1;
     for (int64_t block = 0; block * 64 < count; ++block) {
       const int32_t spread = static_cast<int32_t>(uint32_t{rest[block]} * row.rest >> 16);
-      const int32_t top = up + spread;
-      low[block] = static_cast<uint32_t>((down - spread) & 0xFFFF) * 0x10001u;  // at least -2^15
+      const int32_t bottom = ((down - spread) << shift) - params.series,
+                    top = ((up + spread) << shift) + params.series;
+      low[block] = static_cast<uint32_t>((bottom < -32768 ? -32768 : bottom) & 0xFFFF) * 0x10001u;
       high[block] = static_cast<uint32_t>(top < 32767 ? top : 32767) * 0x10001u;
     }
   }
 };
 
-template <bool poisson, bool has_second>
+// How the first two terms of a pair are found.
+enum class Shape { kOneTerm, kTwoTerms, kGroups };
+
+template <bool poisson, Shape shape>
 void compare_bytes(const SqueezeParams& params, const SqueezeRow& row, int64_t begin, int64_t count,
                    const uint8_t* bytes, uint64_t* certain, uint64_t* possible) {
   const BlockOffsets offsets(params, row, begin, count);
-  const Halves first = splat(row.first), second = splat(static_cast<uint16_t>(row.second));
+  const Halves first = splat(row.first[0]), second = splat(static_cast<uint16_t>(row.second));
+  const Halves to_byte = splat(static_cast<uint16_t>(poisson ? 6 : 6 - row.range));
   const Bytes no_upper = reinterpret_cast<Bytes>(splat(row.no_upper ? 0xFFFF : 0));
   for (int64_t block = 0; block * 64 < count; ++block) {
     const int64_t at = begin + block * 64;
@@ -57,12 +64,16 @@ void compare_bytes(const SqueezeParams& params, const SqueezeRow& row, int64_t b
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const int64_t terms = at + 32 * half + part / 2;
-        Halves centre = multiply_high(load<Halves>(params.key_first + terms), first);
-        if constexpr (has_second)
-          centre = add_signed(centre, multiply_high_signed(load<Halves>(params.key_second + terms), second));
-        if constexpr (poisson) centre = one_minus_exp(not_negative(centre));
-        low_bound[half] = shift_signed(add_signed(centre, low_offset), 6);
-        high_bound[half] = shift_signed(add_signed(centre, high_offset), 6);
+        const Halves key = load<Halves>(params.key_first + terms);
+        Halves centre = multiply_high(key, shape == Shape::kGroups
+                                               ? look_up(row.first, load<Halves>(params.key_group + terms))
+                                               : first);
+        if constexpr (shape != Shape::kOneTerm)
+          centre = add_signed(centre, multiply_high_signed(load<Halves>(row.key_second + terms), second));
+        if constexpr (poisson)
+          centre = one_minus_exp(not_negative(add_signed(centre, splat(row.offset))), row.range);
+        low_bound[half] = shift_signed(add_signed(centre, low_offset), to_byte);
+        high_bound[half] = shift_signed(add_signed(centre, high_offset), to_byte);
       }
       const Bytes random = load<Bytes>(bytes + block * 64 + part);
       low_word |= less(random, narrow(low_bound[0], low_bound[1])) << part;
@@ -71,6 +82,13 @@ void compare_bytes(const SqueezeParams& params, const SqueezeRow& row, int64_t b
     certain[block] = low_word;
     possible[block] = high_word;
   }
+}
+
+template <bool poisson>
+auto* comparison(const SqueezeParams& params, const SqueezeRow& row) {
+  return params.key_group ? compare_bytes<poisson, Shape::kGroups>
+         : row.key_second ? compare_bytes<poisson, Shape::kTwoTerms>
+                          : compare_bytes<poisson, Shape::kOneTerm>;
 }
 
 // 1 - exp(-x) for x in [0, 1], one value or sixteen; error below 1e-6.
@@ -107,10 +125,22 @@ struct Verdict {
 #if defined(__AVX512BW__)
 
 inline Verdict judge(const RefineParams& params, const OpenPair* pairs, const uint64_t* fine) {
-  const Transposed products([&](int n) {
+  const GroupTerms& groups = params.groups;
+  const auto one_group = [&](int n) {
     return _mm_mul_ps(_mm_load_ps(&params.row_terms[pairs[n].row()].first),
                       _mm_load_ps(&params.key_terms[pairs[n].position()].first));
-  });
+  };
+  const auto several = [&](int n) {
+    const int64_t row = pairs[n].row(), key = pairs[n].position();
+    const __m128 of_row =
+        _mm_move_ss(_mm_load_ps(&params.row_terms[row].first),
+                    _mm_load_ss(groups.row_first + row * groups.lanes + groups.key_group[key]));
+    const __m128 of_key =
+        _mm_insert_ps(_mm_load_ps(&params.key_terms[key].first),
+                      _mm_load_ss(groups.key_second + groups.row_group[row] * groups.key_stride + key), 0x10);
+    return _mm_mul_ps(of_row, of_key);
+  };
+  const Transposed products = groups.row_first ? Transposed(several) : Transposed(one_group);
   // The byte and 24 of the bits below it.
   const auto number = [&](int64_t n) {
     const __m512i byte = _mm512_srli_epi64(_mm512_loadu_si512(pairs + n), OpenPair::kByteShift);
@@ -136,10 +166,16 @@ inline Verdict judge(const RefineParams& params, const OpenPair* pairs, const ui
 inline Verdict judge(const RefineParams& params, const OpenPair* pairs, const uint64_t* fine) {
   Verdict verdict;
   for (int n = 0; n < kBatch; ++n) {
-    const Terms &row = params.row_terms[pairs[n].row()], &key = params.key_terms[pairs[n].position()];
+    const int64_t at_row = pairs[n].row(), at_key = pairs[n].position();
+    const Terms &row = params.row_terms[at_row], &key = params.key_terms[at_key];
+    float row_first = row.first, key_second = key.second;
+    if (const GroupTerms& groups = params.groups; groups.row_first) {
+      row_first = groups.row_first[at_row * groups.lanes + groups.key_group[at_key]];
+      key_second = groups.key_second[groups.row_group[at_row] * groups.key_stride + at_key];
+    }
     const uint32_t bits = pairs[n].byte() << 24 | static_cast<uint32_t>(fine[n]) >> 8;
     const float u = static_cast<float>(bits) * 0x1.0p-32f;
-    const Estimate<float> known(params, row.first * key.first, row.second * key.second, row.rest * key.rest);
+    const Estimate<float> known(params, row_first * key.first, row.second * key_second, row.rest * key.rest);
     const bool edge = u < known.likely - known.spread;
     verdict.edges |= uint32_t{edge} << n;
     verdict.open |= uint32_t{!edge && u <= known.likely + known.spread} << n;
@@ -204,9 +240,7 @@ int64_t squeeze(const SqueezeParams& params, const SqueezeRow& row, uint32_t row
                 uint64_t* words, OpenPair* open) {
   const PhiloxKeys keys(params.stream_key);
   OpenPair* const begin = open;
-  const auto compare = params.key_second
-                           ? (params.poisson ? compare_bytes<true, true> : compare_bytes<false, true>)
-                           : (params.poisson ? compare_bytes<true, false> : compare_bytes<false, false>);
+  auto* const compare = params.poisson ? comparison<true>(params, row) : comparison<false>(params, row);
   for (int64_t base = 0; base < count; base += kTile) {
     const int64_t size = count - base < kTile ? count - base : kTile;
     alignas(64) uint8_t bytes[kTile];

@@ -85,7 +85,7 @@ ThinningRate thinning_rate(const SampleHead& head, const SampleBounds& bounds, c
   return result;
 }
 
-void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const FixedBounds& fixed,
+void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const SqueezeBounds& squeeze,
                      SampleScratch& scratch, int64_t row_begin, int64_t row_end, SampledRows& out) {
   const SampleKernels& kernels = sample_kernels();
   // Where each row ends, first: a division per row, and none of them waits for another.
@@ -123,7 +123,7 @@ void sample_thinning(const SampleHead& head, const SampleBounds& bounds, const F
     int64_t degree = 0;
     if (row.squeezed) {
       SampledRows one;
-      sample_squeezed(head, bounds, fixed, ProductBounds{}, scratch, row.index, row.index + 1, one);
+      sample_squeezed(head, squeeze, ProductBounds{}, scratch, row.index, row.index + 1, one);
       degree = one.degrees[0];
       int32_t* const to = room(degree);
       one.write_columns(head, to);
