@@ -1,10 +1,11 @@
-// edgewise bench sample: the samplers side by side, on three kinds of memberships. "fastrg" is plain row-wise
-// fastRG with one alias table per cluster, "direct" computes every probability: the two that others are
-// compared with. With --dim the edges are also attended over, and sampling + attention is set against dense
-// attention.
+// edgewise bench sample: the samplers side by side, on four kinds of memberships, beside what each was
+// predicted to take. "fastrg" is row-wise fastRG, with an alias table or by rejection, whichever is cheaper
+// for a cluster; "direct" computes every probability: the two that others are compared with. With --dim the
+// edges are also attended over, and sampling + attention is set against dense attention.
 #include <c10/util/Exception.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
+#include <edgewise/ops/sampler_costs.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -29,7 +30,7 @@ namespace {
 struct Arguments {
   std::vector<int64_t> lengths = {2048};
   std::vector<double> densities = {0.25, 0.1, 0.04, 0.01};
-  std::vector<std::string> models = {"near-uniform", "degrees", "sharp"};
+  std::vector<std::string> models = {"near-uniform", "degrees", "noisy", "sharp"};
   std::vector<std::string> samplers = {"auto", "squeezed", "thinning", "fastrg", "direct"};
   std::string law = "bernoulli";
   int64_t clusters = 128, heads = 2, dim = 0, direct_up_to = 2048;
@@ -87,8 +88,8 @@ void interleave(std::vector<Contender>& contenders, double seconds) {
 int run(const Arguments& a) {
   const EdgeLaw law = parse_edge_law(a.law);
   for (const std::string& name : a.samplers) parse_sampler(name);  // before anything is measured
-  std::vector<std::string> header = {"model",  "n",         "density",     "sampler",    "ms",
-                                     "spread", "edges/row", "over fastrg", "over direct"};
+  std::vector<std::string> header = {"model",  "n",         "density",   "sampler",     "ms",
+                                     "spread", "predicted", "edges/row", "over fastrg", "over direct"};
   if (a.dim > 0) header.insert(header.end(), {"forward ms", "dense ms", "sample+forward over dense"});
   Table table(header);
   const at::NoGradGuard guard;
@@ -119,6 +120,9 @@ int run(const Arguments& a) {
                                 {}});
         }
         const size_t samplers = contenders.size();
+        // Heads are shared out: predictions are of one core.
+        const SamplerCosts costs = predict_sampler_costs(query, key, options);
+        const double cores = static_cast<double>(at::get_num_threads());
         at::Tensor q, k, v;
         if (a.dim > 0) {
           q = at::randn({1, a.heads, n, a.dim}), k = at::randn({1, a.heads, n, a.dim}),
@@ -136,6 +140,7 @@ int run(const Arguments& a) {
                      forward = median_of("forward"), dense = median_of("dense");
         for (size_t s = 0; s < samplers; ++s) {
           const Contender& each = contenders[s];
+          const double predicted = costs.of(parse_sampler(each.name)) / cores;
           const double mean_degree =
               static_cast<double>(edges[s].edge_count()) / static_cast<double>(a.heads * n) / a.valid;
           if (a.json) {
@@ -144,8 +149,8 @@ int run(const Arguments& a) {
                       << ", \"density\": " << density << ", \"law\": \"" << a.law
                       << "\", \"valid\": " << a.valid << ", \"sampler\": \"" << each.name
                       << "\", \"edgewise_ms\": " << each.median() << ", \"spread\": " << each.spread()
-                      << ", \"edges_per_row\": " << mean_degree << ", \"fastrg_ms\": " << fastrg
-                      << ", \"direct_ms\": " << direct
+                      << ", \"predicted_ms\": " << predicted << ", \"edges_per_row\": " << mean_degree
+                      << ", \"fastrg_ms\": " << fastrg << ", \"direct_ms\": " << direct
                       << ", \"speedup\": " << (fastrg > 0 ? fastrg / each.median() : 0);
             if (a.dim > 0)
               std::cout << ", \"dim\": " << a.dim << ", \"forward_ms\": " << forward
@@ -163,6 +168,7 @@ int run(const Arguments& a) {
                                           each.name,
                                           fixed(each.median(), 3),
                                           percent(each.spread(), 0),
+                                          fixed(predicted, 3),
                                           fixed(mean_degree, 1),
                                           ratio(fastrg),
                                           ratio(direct)};

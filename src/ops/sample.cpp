@@ -1,6 +1,7 @@
 // Sampling SBM edges: checks, choice of sampler per item and head, CSR assembly. The law itself is in
 // src/kernels/cpu/sample*.cpp.
 #include <edgewise/ops/sample.h>
+#include <edgewise/ops/sampler_costs.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -277,27 +278,47 @@ at::Tensor readable_keys(const at::Tensor& key_side) {
       .copy_(key_side);
 }
 
+// Memberships as the CPU samplers read them, and their heads.
+struct HeadInputs {
+  HeadInputs(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
+             const SampleOptions& options)
+      : shape_(shape),
+        options_(options),
+        queries_(query_membership.to(at::kFloat).contiguous()),
+        keys_(readable_keys(key_side)),
+        plan_(shape, options, kernels::Purpose::kEdges) {}
+
+  int64_t clusters() const { return queries_.size(3); }
+  SampleHead head(int64_t index) const {
+    SampleHead head = plan_.head(shape_, options_, index);
+    head.clusters = clusters();
+    head.query_membership = queries_.const_data_ptr<float>() + index * shape_.queries * clusters();
+    head.key_side = keys_.const_data_ptr<float>() + index * shape_.keys * clusters();
+    return head;
+  }
+
+ private:
+  const EdgeShape& shape_;
+  const SampleOptions& options_;
+  at::Tensor queries_, keys_;
+  HeadPlan plan_;
+};
+
 EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                       const SampleOptions& options) {
-  const at::Tensor queries = query_membership.to(at::kFloat).contiguous();
-  const at::Tensor keys = readable_keys(key_side);
-  const int64_t clusters = queries.size(3), heads = shape.batch * shape.heads;
-  const HeadPlan plan(shape, options, kernels::Purpose::kEdges);
+  const HeadInputs inputs(query_membership, key_side, shape, options);
+  const int64_t heads = shape.batch * shape.heads;
   RowCollector rows(shape);
   std::atomic<bool> all_valid = true;
   const Sampler sampler = options.query_offset > 0 ? Sampler::kDirect : options.sampler;
-  const int64_t bytes_per_head = std::max<int64_t>(shape.keys * clusters * 8, 1);
+  const int64_t bytes_per_head = std::max<int64_t>(shape.keys * inputs.clusters() * 8, 1);
   const int64_t group = std::max<int64_t>(kTableBytes / bytes_per_head, at::get_num_threads());
   for (int64_t first = 0; first < heads; first += group) {
     const int64_t last = std::min(first + group, heads);
     std::vector<HeadSampler> samplers(static_cast<size_t>(last - first));
     share_tasks(first, last, [&](int64_t index) {
-      SampleHead head = plan.head(shape, options, index);
-      head.clusters = clusters;
-      head.query_membership = queries.const_data_ptr<float>() + index * shape.queries * clusters;
-      head.key_side = keys.const_data_ptr<float>() + index * shape.keys * clusters;
       HeadSampler& mine = samplers[static_cast<size_t>(index - first)];
-      mine = HeadSampler(head, sampler);
+      mine = HeadSampler(inputs.head(index), sampler);
       if (!mine.valid()) all_valid = false;
     });
     if (!all_valid) {  // says which value it was
@@ -310,7 +331,7 @@ EdgeSet sample_on_cpu(const at::Tensor& query_membership, const at::Tensor& key_
                 samplers[static_cast<size_t>(index - first)].draw(begin, end, scratch, out);
               });
   }
-  return rows.join([&](int64_t index) { return plan.head(shape, options, index); });
+  return rows.join([&](int64_t index) { return inputs.head(index); });
 }
 
 // Pairs that the masks and causality allow: [B, 1, L, S] bool (broadcastable).
@@ -376,6 +397,43 @@ EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& k
   const EdgeSet sampled = sample();
   return options.self_loops ? sampled.united_with(self_loop_edges(shape, options, sampled.device()))
                             : sampled;
+}
+
+double SamplerCosts::of(Sampler sampler) const {
+  switch (sampler) {
+    case Sampler::kSqueezed:
+      return squeezed;
+    case Sampler::kThinning:
+      return thinning;
+    case Sampler::kFastRg:
+      return fastrg;
+    case Sampler::kDirect:
+      return direct;
+    case Sampler::kAuto:
+      return chosen;
+  }
+  return 0;
+}
+
+SamplerCosts predict_sampler_costs(const at::Tensor& query_membership, const at::Tensor& key_side,
+                                   const SampleOptions& options) {
+  const EdgeShape shape = check_memberships(query_membership, key_side, options);
+  TORCH_CHECK_VALUE(query_membership.is_cpu(), "predict_sampler_costs: expected memberships on CPU; got ",
+                    query_membership.device());
+  const HeadInputs inputs(query_membership, key_side, shape, options);
+  SamplerCosts sum;
+  for (int64_t index = 0; index < shape.batch * shape.heads; ++index) {
+    const SampleHead head = inputs.head(index);
+    kernels::cpu::GroupBounds groups;
+    const kernels::cpu::SamplerCosts costs =
+        kernels::cpu::sampler_costs(head, kernels::cpu::sample_bounds(head), groups);
+    sum.squeezed += (costs.bounds + costs.squeezed()) * 1e-6;
+    sum.thinning += (costs.bounds + costs.thinning) * 1e-6;
+    sum.fastrg += costs.fastrg * 1e-6;
+    sum.direct += kernels::cpu::direct_cost(head) * 1e-6;
+    sum.chosen += (costs.bounds + std::min({costs.squeezed(), costs.thinning, costs.fastrg})) * 1e-6;
+  }
+  return sum;
 }
 
 EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rates,
