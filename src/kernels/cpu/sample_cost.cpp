@@ -76,7 +76,7 @@ SamplerCosts sampler_costs(const SampleHead& head, const SampleBounds& bounds, G
   costs.products = pairs * (1.3 + 0.0075 * clusters) + 0.45 * edges + 3 * token_count(head) * clusters;
   // Directions are looked for where they could save much more than the search costs.
   const double least = std::min({costs.one_direction, costs.thinning, costs.fastrg, costs.products});
-  if (least > squeezed_ns(head, edges, 0) + 600 * clusters + 10 * token_count(head)) {
+  if (least > 1.4 * squeezed_ns(head, edges, 0) + 600 * clusters) {
     groups = group_directions(head);
     if (groups.groups > 1)
       costs.groups = squeezed_ns(head, edges, gap_pairs(head, groups.row_rest, groups.key_rest)) +

@@ -28,30 +28,34 @@ class RowFixer {
         fold_(folds_ ? bounds.row_fold * bounds.row_fold : 0),
         offset_(static_cast<float>(head.exploration) * kUnits) {}
 
-  SqueezeRow operator()(int64_t index) const {
-    SqueezeRow result;
-    const Terms* const row = bounds_.rows + index;
+  void operator()(int64_t index, SqueezeRow& result) const {
+    const Terms& row = bounds_.rows[index];
     const GroupTerms& groups = bounds_.group_terms;
-    const float* const firsts = groups.row_first ? groups.row_first + index * groups.lanes : &row->first;
-    float first = 0;
-    for (int64_t g = 0; g < bounds_.groups; ++g) first = std::max(first, firsts[g] * first_);
-    const float second = row->second * second_,
-                rest = std::sqrt(row->rest * row->rest + fold_ * row->second * row->second) * rest_ + 1;
+    const bool grouped = groups.row_first != nullptr;
+    const float* const firsts = grouped ? groups.row_first + index * groups.lanes : &row.first;
+    const float first = (grouped ? *std::max_element(firsts, firsts + bounds_.groups) : *firsts) * first_,
+                second = row.second * second_,
+                rest = std::sqrt(row.rest * row.rest + fold_ * row.second * row.second) * rest_ + 1;
     // A row whose terms do not fit even the widest range keeps a scaled-down lower bound and no upper one.
     const float most = std::max({first, std::abs(second), rest, offset_});
     float scale = 1;
+    result.range = 0;
     for (; most * scale > kFits && result.range < kWidest; ++result.range) scale /= 2;
     result.no_upper = !(most * scale <= kFits);
     if (result.no_upper) scale = kFits / most;  // 0 if `most` is infinite
-    for (int64_t g = 0; g < bounds_.groups; ++g) result.first[g] = fixed(firsts[g] * first_, scale);
+    if (grouped) {
+      const float scaled = first_ * scale;
+      for (int64_t g = 0; g < groups.lanes; ++g)
+        result.first[g] = static_cast<uint16_t>(static_cast<int32_t>(std::min(firsts[g] * scaled, 32767.0f)));
+    } else {
+      result.first[0] = fixed(first, scale);
+    }
     result.second =
         static_cast<int16_t>(second < 0 ? -fixed(-second, scale, 0.5f) : fixed(second, scale, 0.5f));
     result.rest = fixed(rest, scale, 1);
     result.offset = fixed(offset_, scale);
     if (!folds_)
-      result.key_second =
-          bounds_.second.data() + (groups.row_group ? groups.row_group[index] * bounds_.stride : 0);
-    return result;
+      result.key_second = bounds_.second.data() + (grouped ? groups.row_group[index] * bounds_.stride : 0);
   }
 
  private:
@@ -102,6 +106,7 @@ void sample_squeezed(const SampleHead& head, const SqueezeBounds& bounds, const 
   refine.words_per_row = words_per_row;
   ExactParams exact = exact_params(head);
   const RowFixer fix_row(head, bounds);
+  SqueezeRow fixed_row;
   scratch.reserve(kProductRows * head.valid_key_count + 1);
   OpenPair* const open = scratch.open();
   double* const numbers = scratch.numbers();
@@ -115,7 +120,8 @@ void sample_squeezed(const SampleHead& head, const SqueezeBounds& bounds, const 
       for (int64_t row = first; row < last; ++row) {
         const int64_t keys = allowed_keys(head, row);
         if (keys == 0) continue;
-        count += kernels.squeeze(params, fix_row(row), static_cast<uint32_t>(row), keys,
+        fix_row(row, fixed_row);
+        count += kernels.squeeze(params, fixed_row, static_cast<uint32_t>(row), keys,
                                  words + (row - first) * words_per_row, open + count);
       }
       count = kernels.refine(refine, open, count, words, numbers);
