@@ -11,7 +11,7 @@ inline constexpr size_t kPairRounds = 7;  // of both, as in pair_numbers.h
 
 // The first byte of the pair (row, n-th valid key): 128 keys share eight counters; each gives eight bytes to
 // the first 64 keys (words 0 and 1) and eight to the others.
-inline uint8_t first_pair_byte(uint64_t key, int64_t row, int64_t n) {
+inline uint8_t pair_byte(uint64_t key, int64_t row, int64_t n) {
   const uint32_t counter = static_cast<uint32_t>(n / 128 * 8 + n % 64 / 8);
   const PairWords words = philox<kPairRounds>(static_cast<uint32_t>(row), counter, 0, kByteLane, key);
   const int64_t byte = n % 8 + (n / 64 % 2) * 8;
@@ -19,7 +19,7 @@ inline uint8_t first_pair_byte(uint64_t key, int64_t row, int64_t n) {
 }
 
 // The 32 bits below it.
-inline uint32_t fine_pair_word(uint64_t key, int64_t row, int64_t n) {
+inline uint32_t pair_fine_word(uint64_t key, int64_t row, int64_t n) {
   return philox<kPairRounds>(static_cast<uint32_t>(row), static_cast<uint32_t>(n), 0, kFineLane, key).word[0];
 }
 

@@ -61,19 +61,6 @@ inline Words block_words(uint64_t key, int64_t row, int64_t block) {
   return philox({static_cast<uint32_t>(row), static_cast<uint32_t>(block), 0, kBlockLane}, key);
 }
 
-// The first byte of the number of the pair (row, n-th valid key), for the squeezed sampler: 128 keys share
-// eight counters; each gives eight bytes to the first 64 keys (words 0 and 1) and eight to the others.
-inline uint8_t pair_byte(uint64_t key, int64_t row, int64_t n) {
-  const uint32_t counter = static_cast<uint32_t>(n / 128 * 8 + n % 64 / 8);
-  const Words words = philox({static_cast<uint32_t>(row), counter, 0, kByteLane}, key);
-  const int64_t byte = n % 8 + (n / 64 % 2) * 8;
-  return static_cast<uint8_t>(words[static_cast<size_t>(byte / 4)] >> (byte % 4 * 8));
-}
-// The 32 bits below it.
-inline uint32_t pair_fine_word(uint64_t key, int64_t row, int64_t n) {
-  return philox({static_cast<uint32_t>(row), static_cast<uint32_t>(n), 0, kFineLane}, key)[0];
-}
-
 // A sequence of numbers for one row, for samplers that draw as many as they need.
 class RowStream {
  public:

@@ -105,8 +105,14 @@ struct HeadPlan {
       valid_keys.resize(static_cast<size_t>(shape.batch));
       for (int64_t b = 0; b < shape.batch; ++b) {
         const bool* valid = mask.const_data_ptr<bool>() + b * shape.keys;
-        for (int64_t j = 0; j < shape.keys; ++j)
-          if (valid[j]) valid_keys[static_cast<size_t>(b)].push_back(static_cast<int32_t>(j));
+        std::vector<int32_t>& list = valid_keys[static_cast<size_t>(b)];
+        list.resize(static_cast<size_t>(shape.keys));
+        size_t count = 0;
+        for (int64_t j = 0; j < shape.keys; ++j) {
+          list[count] = static_cast<int32_t>(j);
+          count += valid[j];
+        }
+        list.resize(count);
       }
     } else {
       valid_keys.resize(1);
@@ -115,8 +121,9 @@ struct HeadPlan {
     }
     if (options.query_mask) {
       query_mask = options.query_mask->cpu().contiguous();
-      const at::Tensor counts = query_mask.sum(1, false, at::kLong);
-      valid_queries.assign(counts.const_data_ptr<int64_t>(), counts.const_data_ptr<int64_t>() + shape.batch);
+      const bool* const valid = query_mask.const_data_ptr<bool>();
+      for (int64_t b = 0; b < shape.batch; ++b)
+        valid_queries.push_back(std::count(valid + b * shape.queries, valid + (b + 1) * shape.queries, true));
     }
     keys = ops::stream_keys(options.random, purpose, shape);
   }

@@ -131,8 +131,8 @@ TEST_P(SampleLevels, SqueezedIsTheComparisonOfEveryPair) {
           for (int64_t row = 0; row < head.queries; ++row) {
             const size_t before = columns.size();
             for (int64_t n = 0; n < allowed_keys(head, row); ++n) {
-              const double u = (kernels::first_pair_byte(head.stream_key, row, n) +
-                                kernels::fine_pair_word(head.stream_key, row, n) * 0x1.0p-32) /
+              const double u = (kernels::pair_byte(head.stream_key, row, n) +
+                                kernels::pair_fine_word(head.stream_key, row, n) * 0x1.0p-32) /
                                256;
               if (u < edge_probability(law, given.p(row, n))) columns.push_back(head.valid_keys[n]);
             }
@@ -209,6 +209,21 @@ TEST_P(SampleLevels, EverySamplerGivesTheEdgesOfTheScalarLevel) {
         EXPECT_TRUE(at::equal(here.row_offsets(), there.row_offsets()));
         EXPECT_TRUE(at::equal(here.col_indices(), there.col_indices()));
       }
+}
+
+TEST(FastRgTables, RejectWhereATableDoesNotPay) {
+  const auto rejecting = [](const at::Tensor& query, const at::Tensor& key) {
+    const LevelCase given({"", query, key}, false);
+    const FastRgTables tables = fastrg_tables(given.head);
+    return std::count(tables.rejects.begin(), tables.rejects.end(), 1);
+  };
+  const at::Tensor many = at::full({500, 4}, 0.5f), few = at::full({2, 4}, 0.5f);
+  const at::Tensor flat = at::full({64, 4}, 0.1f);
+  at::Tensor uneven = at::full({64, 4}, 0.01f);
+  uneven[3].fill_(0.3);
+  EXPECT_EQ(rejecting(many, flat), 4);    // every proposal is kept
+  EXPECT_EQ(rejecting(many, uneven), 0);  // one in twenty is, of many draws
+  EXPECT_EQ(rejecting(few, uneven), 4);   // of few
 }
 
 TEST(SampleIndependence, FarNeighboursRowsAndSteps) {

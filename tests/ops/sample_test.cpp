@@ -1,8 +1,11 @@
 // The random contract of the samplers, masks, options, and what they refuse.
 #include <edgewise/ops/sample.h>
+#include <edgewise/ops/sampler_costs.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "kit/random_inputs.h"
 #include "ops/reference.h"
@@ -174,6 +177,33 @@ TEST(QueryOffset, RowsOneByOneEqualTheWhole) {
   }
   options.sampler = Sampler::kFastRg;
   EXPECT_THROW(sample_sbm_edges(query, key, options), c10::ValueError);
+}
+
+// Auto is the sampler with the least predicted cost, and each of them is the least for some memberships.
+TEST(SamplerCosts, AutoTakesTheCheapest) {
+  const auto rare = [](double density) {  // near-uniform
+    return std::pair{kit::rand({1, 1, 700, 16}, 1) * 0.1 + 0.45,
+                     (kit::rand({1, 1, 700, 16}, 2) * 0.1 + 0.45) * (density / 4)};
+  };
+  // One key takes nearly everything: no bound on a row fits the others, and hardly any pair is an edge.
+  auto hub = std::pair{kit::rand({1, 1, 700, 16}, 3).pow(8), kit::rand({1, 1, 700, 16}, 4).pow(8) * 1e-4};
+  hub.second[0][0][5] = 0.05;
+  std::set<Sampler> taken;
+  for (const auto& [query, key] : {rare(0.3), rare(1e-3), hub}) {
+    SampleOptions options;
+    const SamplerCosts costs = predict_sampler_costs(query, key, options);
+    Sampler best = Sampler::kSqueezed;
+    for (const Sampler sampler : {Sampler::kThinning, Sampler::kFastRg})
+      if (costs.of(sampler) < costs.of(best)) best = sampler;
+    EXPECT_NEAR(costs.of(Sampler::kAuto), costs.of(best), 0.1 * costs.of(best));
+    const EdgeSet chosen = sample_sbm_edges(query, key, options);
+    options.sampler = best;
+    EXPECT_TRUE(same(chosen, sample_sbm_edges(query, key, options))) << to_string(best);
+    EXPECT_GT(costs.of(Sampler::kDirect), costs.of(best));
+    taken.insert(best);
+  }
+  EXPECT_GE(taken.size(), 2u);
+  EXPECT_THROW(predict_sampler_costs(at::ones({1, 1, 4, 2}), at::ones({1, 1, 4, 3})), c10::ValueError);
 }
 
 TEST(Probes, AreUniformOverAbsentPairs) {

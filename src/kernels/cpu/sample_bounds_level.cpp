@@ -14,6 +14,45 @@ constexpr float kLargest = 3.402823466e38f;
 // Vectors asked for ahead: the prefetcher of the CPU stops at every page, which is eight vectors at C = 128.
 constexpr int64_t kAhead = 6;
 
+// sum + x y, rounded once where the level can.
+inline Lanes add_product(const Lanes& sum, float x, const Lanes& y) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Lanes>(_mm512_fmadd_ps(_mm512_set1_ps(x), reinterpret_cast<const __m512&>(y),
+                                                 reinterpret_cast<const __m512&>(sum)));
+#else
+  return sum + x * y;
+#endif
+}
+
+// add(sum, x, y) = sum + x y
+template <typename Add>
+void project_by(const ProjectParams& params, float* products, float* squares, const Add& add) {
+  constexpr int64_t kVectors = 8;  // share a look at the directions; fewer would wait for their sums
+  const int64_t width = params.clusters, lanes = params.lanes;
+  for (int64_t n = 0; n < params.count; n += kVectors) {
+    const float* vectors[kVectors];
+    for (int64_t k = 0; k < kVectors; ++k) {
+      const int64_t at = n + k < params.count ? n + k : n;
+      vectors[k] = params.vectors + params.tokens[at] * width;
+      squares[at] = lane_dot(vectors[k], vectors[k], width);
+      if (n + k + kAhead < params.count) {
+        const float* next = params.vectors + params.tokens[n + k + kAhead] * width;
+        for (int64_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
+      }
+    }
+    for (int64_t g = 0; g < lanes; g += 16) {
+      Lanes sums[kVectors] = {};
+      for (int64_t c = 0; c < width; ++c) {
+        const Lanes along = load<Lanes>(params.directions + c * lanes + g);
+#pragma GCC unroll 8
+        for (int64_t k = 0; k < kVectors; ++k) sums[k] = add(sums[k], vectors[k][c], along);
+      }
+      for (int64_t k = 0; k < kVectors && n + k < params.count; ++k)
+        store(products + (n + k) * lanes + g, sums[k]);
+    }
+  }
+}
+
 }  // namespace
 
 bool valid(const MeasureParams& params) {
@@ -86,30 +125,12 @@ MeasureResult measure(const MeasureParams& params, Terms* terms) {
 }
 
 void project(const ProjectParams& params, float* products, float* squares) {
-  constexpr int64_t kVectors = 4;  // share a look at the directions
-  const int64_t width = params.clusters, lanes = params.lanes;
-  for (int64_t n = 0; n < params.count; n += kVectors) {
-    const float* vectors[kVectors];
-    for (int64_t k = 0; k < kVectors; ++k) {
-      const int64_t at = n + k < params.count ? n + k : n;
-      vectors[k] = params.vectors + params.tokens[at] * width;
-      squares[at] = lane_dot(vectors[k], vectors[k], width);
-      if (n + k + kAhead < params.count) {
-        const float* next = params.vectors + params.tokens[n + k + kAhead] * width;
-        for (int64_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
-      }
-    }
-    for (int64_t g = 0; g < lanes; g += 16) {
-      Lanes sums[kVectors] = {};
-      for (int64_t c = 0; c < width; ++c) {
-        const Lanes along = load<Lanes>(params.directions + c * lanes + g);
-#pragma GCC unroll 4
-        for (int64_t k = 0; k < kVectors; ++k) sums[k] += vectors[k][c] * along;
-      }
-      for (int64_t k = 0; k < kVectors && n + k < params.count; ++k)
-        store(products + (n + k) * lanes + g, sums[k]);
-    }
-  }
+  if (params.same_on_all_levels)
+    project_by(params, products, squares,
+               [](const Lanes& sum, float x, const Lanes& y) { return sum + x * y; });
+  else
+    project_by(params, products, squares,
+               [](const Lanes& sum, float x, const Lanes& y) { return add_product(sum, x, y); });
 }
 
 FixScales fix(const FixParams& params) {

@@ -65,10 +65,11 @@ struct Projection {
   std::vector<float> products, squares;
 
   Projection(const GroupBounds& bounds, const float* vectors, const int32_t* tokens, int64_t count,
-             int64_t clusters)
+             int64_t clusters, bool same_on_all_levels = false)
       : products(static_cast<size_t>(count * bounds.lanes)), squares(static_cast<size_t>(count)) {
-    sample_kernels().project({vectors, tokens, count, clusters, bounds.directions.data(), bounds.lanes},
-                             products.data(), squares.data());
+    sample_kernels().project(
+        {vectors, tokens, count, clusters, bounds.directions.data(), bounds.lanes, same_on_all_levels},
+        products.data(), squares.data());
   }
 };
 
@@ -80,7 +81,7 @@ float rest_of(float square, float along, float floor) {
 // What the rest of all tokens adds up to, from a few of them.
 double rest_estimate(const GroupBounds& bounds, const float* vectors, const std::vector<int32_t>& sample,
                      int64_t clusters, int64_t all) {
-  const Projection seen(bounds, vectors, sample.data(), static_cast<int64_t>(sample.size()), clusters);
+  const Projection seen(bounds, vectors, sample.data(), static_cast<int64_t>(sample.size()), clusters, true);
   double sum = 0;
   for (size_t n = 0; n < sample.size(); ++n) {
     const float* products = seen.products.data() + static_cast<int64_t>(n) * bounds.lanes;

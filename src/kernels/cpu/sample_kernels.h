@@ -44,6 +44,7 @@ struct ProjectParams {
   int64_t clusters = 0;
   const float* directions = nullptr;  // [C, lanes]
   int64_t lanes = 0;
+  bool same_on_all_levels = false;  // to the last bit: for what is chosen by, which takes twice as long
 };
 
 // Key terms of the squeezed sampler in fixed point, ordered within each block of 64 as block_position says.

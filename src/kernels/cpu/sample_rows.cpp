@@ -55,6 +55,7 @@ void SampledRows::write_columns(const SampleHead& head, int32_t* out) const {
   const int64_t words_per_row = (head.valid_key_count + 63) / 64;
   int64_t room = edge_count();
   for (size_t row = 0; row < degrees.size(); ++row) {
+    if (degrees[row] == 0) continue;
     const int64_t written =
         sample_kernels().expand(words.data() + static_cast<int64_t>(row) * words_per_row, words_per_row,
                                 head.valid_keys, head.valid_key_count, degrees[row], out, room);
