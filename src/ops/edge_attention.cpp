@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -119,20 +118,15 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     call->forward.output = at::Tensor();
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    at::Tensor density;
-    if (call->credit) {
-      const EdgeCredit& credit = *call->credit;
-      const EdgeSet& edges = call->inputs.edges;
-      const EdgeSet decided = credit.fixed ? edges.minus(*credit.fixed) : edges;
-      at::Tensor counts = decided.edges_per_head().sum(0);
-      if (credit.discarded) counts = counts + credit.discarded->edges_per_head().sum(0);
-      density = counts.to(result.lse.scalar_type()) / std::max(credit.pairs_per_head, 1.0);
-    } else {
-      density = at::zeros({call->inputs.edges.shape().heads}, result.lse.options());
-    }
     // The call no longer holds the inputs: autograd's saved variables do, and check that nobody changed them.
     call->inputs.query = call->inputs.key = call->inputs.value = at::Tensor();
-    return {result.output, density};
+    if (!call->credit) return {result.output};
+    const EdgeCredit& credit = *call->credit;
+    const EdgeSet& edges = call->inputs.edges;
+    const EdgeSet decided = credit.fixed ? edges.minus(*credit.fixed) : edges;
+    at::Tensor counts = decided.edges_per_head().sum(0);
+    if (credit.discarded) counts = counts + credit.discarded->edges_per_head().sum(0);
+    return {result.output, counts.to(result.lse.scalar_type()) / std::max(credit.pairs_per_head, 1.0)};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -165,15 +159,19 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
                      const EdgeSet& given, const EdgeCredit* credit, const EdgeAttentionOptions& options) {
   check_attention(query, key, value, given, options);
   const EdgeSet edges = options.is_causal ? given.causal() : given;
-  auto call = c10::make_intrusive<Call>();
-  call->inputs = ops::attention_inputs(query.detach(), key.detach(), value.detach(), edges, options.scale);
-  call->inputs.dropout_p = options.dropout_p;
-  call->inputs.gradients_follow =
-      at::GradMode::is_enabled() &&
-      (query.requires_grad() || key.requires_grad() || value.requires_grad() || credit);
+  AttentionInputs inputs = ops::attention_inputs(query, key, value, edges, options.scale);
+  inputs.dropout_p = options.dropout_p;
   if (options.dropout_p > 0)
-    call->inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
-  if (credit) call->inputs.learner_clusters = credit->query_membership.size(3);
+    inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
+  // Nobody to differentiate for: autograd's bookkeeping costs as much as attention over a few edges.
+  const bool differentiable =
+      at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
+  if (!credit && !differentiable) return {ops::run_forward(inputs, options.backend).output, at::Tensor()};
+  inputs.gradients_follow = at::GradMode::is_enabled();
+  if (credit) inputs.learner_clusters = credit->query_membership.size(3);
+  for (at::Tensor* tensor : {&inputs.query, &inputs.key, &inputs.value}) *tensor = tensor->detach();
+  auto call = c10::make_intrusive<Call>();
+  call->inputs = std::move(inputs);
   call->backend = options.backend;
   // Without a learner, empty tensors stand for its inputs: autograd wants defined ones.
   at::Tensor query_membership = at::empty({0}), key_side = query_membership;
@@ -192,7 +190,7 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
     call->credit->key_side = key_side.detach();
   }
   const auto outputs = AttentionFunction::apply(query, key, value, query_membership, key_side, call);
-  return {outputs[0], outputs[1]};
+  return {outputs[0], credit ? outputs[1] : at::Tensor()};
 }
 
 }  // namespace

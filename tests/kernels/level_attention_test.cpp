@@ -316,8 +316,8 @@ TEST_P(Levels, KeysThatNobodyChoseAreNeverRead) {
   EXPECT_EQ(before.credit, after.credit);
 }
 
-// Long lists are worked on a window at a time, in turn with the rest of a group of rows.
-TEST_P(Levels, RowsOfSeveralWindows) {
+// Lists are cut into bundles of 16, which a dense head takes in the order of their keys.
+TEST_P(Levels, RowsOfSeveralBundles) {
   const std::vector<int64_t> degrees = {300, 0, 95, 96, 97, 64, 500, 1, 128, 160, 350, 350, 17, 420};
   for (const int64_t dim : {32, 64, 40}) {
     SCOPED_TRACE(dim);
@@ -332,9 +332,73 @@ TEST_P(Levels, RowsOfSeveralWindows) {
     const Problem<Bf16> half(degrees, 520, dim, dim, 8);
     expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16);
   }
-  // Columns long enough for windows of their own.
+  // Columns with hundreds of edges.
   const Problem<float> tall(std::vector<int64_t>(400, 7), 9, 64, 64, 9);
   expect_close(run(tall, CreditRule::kNone), oracle(tall, CreditRule::kNone), kFp32);
+}
+
+// Dense heads of more rows than a group has, of every width class, uneven: bundles in the order of their
+// keys, rows without one, rests at the end of the lists, groups cut anywhere.
+TEST_P(Levels, DenseHeadsInTheOrderOfTheirKeys) {
+  std::vector<int64_t> degrees;
+  for (int64_t i = 0; i < 150; ++i)
+    degrees.push_back(i % 11 == 3 ? 0 : i % 7 == 2 ? i % 16 : 60 + (i * 37) % 190);
+  degrees.push_back(257), degrees.push_back(16), degrees.push_back(15);
+  for (const int64_t dim : {8, 16, 24, 32, 64, 128, 256}) {
+    SCOPED_TRACE(dim);
+    Problem<float> p(degrees, 257, dim, dim, 14);
+    p.scale = 1 / std::sqrt(static_cast<double>(dim));
+    const Gradients whole = run(p, CreditRule::kPaper);
+    expect_close(whole, oracle(p, CreditRule::kPaper), kFp32);
+    for (const int pieces : {2, 3, 8}) {
+      const Gradients cut = run(p, CreditRule::kPaper, pieces);
+      EXPECT_EQ(cut.output, whole.output);
+      EXPECT_EQ(cut.lse, whole.lse);
+      EXPECT_EQ(cut.dq, whole.dq);
+      EXPECT_EQ(cut.credit, whole.credit);
+    }
+    p.dropout = 0.4;
+    expect_close(run(p, CreditRule::kLogit), oracle(p, CreditRule::kLogit), kFp32);
+    Problem<Bf16> half(degrees, 257, dim, dim, 15);
+    half.scale = p.scale;
+    expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16);
+  }
+}
+
+// Causal lists and windows around the diagonal: bundles of one row are neighbours, those of others far away.
+TEST_P(Levels, CausalAndBandedPatterns) {
+  for (const bool causal : {true, false}) {
+    Problem<float> p(std::vector<int64_t>(200, 0), 200, 32, 32, 16);
+    p.columns.clear();
+    p.row_offsets = {0};
+    for (int64_t i = 0; i < 200; ++i) {
+      for (int64_t j = causal ? 0 : std::max<int64_t>(i - 75, 0);
+           j <= (causal ? i : std::min<int64_t>(i + 75, 199)); ++j)
+        p.columns.push_back(static_cast<int32_t>(j));
+      p.row_offsets.push_back(static_cast<int64_t>(p.columns.size()));
+    }
+    const Gradients whole = run(p, CreditRule::kLeaveOneOut);
+    expect_close(whole, oracle(p, CreditRule::kLeaveOneOut), kFp32);
+    EXPECT_EQ(run(p, CreditRule::kLeaveOneOut, 7).output, whole.output);
+  }
+}
+
+// Scores whose exponentials leave fp32: those rows are done again by their largest score, the others are not.
+TEST_P(Levels, ScoresFarFromZero) {
+  Problem<float> p(std::vector<int64_t>(80, 100), 130, 32, 32, 17);
+  p.scale = 1;
+  for (int64_t i = 0; i < p.queries; ++i)
+    for (int64_t d = 0; d < p.head_dim; ++d) {
+      // Row i's scores are near 0, 50, -50, 95, -95, 150 or -150, each with a spread of about 1.
+      const double level[] = {0, 50, -50, 95, -95, 150, -150};
+      p.q[size_t(i * 32 + d)] = d == 0 ? static_cast<float>(level[i % 7]) : 0.2f * p.q[size_t(i * 32 + d)];
+    }
+  for (int64_t j = 0; j < p.keys; ++j) p.k[size_t(j * 32)] = 1;
+  expect_close(run(p, CreditRule::kLeaveOneOut), oracle(p, CreditRule::kLeaveOneOut), 5 * kFp32);
+  for (int64_t d = 0; d < p.head_dim; ++d) p.q[size_t(3 * 32 + d)] = NAN;
+  const Gradients with_nan = run(p, CreditRule::kLogit);
+  EXPECT_TRUE(std::isnan(with_nan.output[3 * 32]));
+  EXPECT_TRUE(std::isfinite(with_nan.output[2 * 32]) && std::isfinite(with_nan.output[4 * 32]));
 }
 
 TEST_P(Levels, TheSameBitsHoweverTheRowsAreCut) {

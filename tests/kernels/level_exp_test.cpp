@@ -1,4 +1,5 @@
-// exp of every level against fp64: within 2 ulp over the whole range, denormal results, the ends and NaN.
+// exp of every level against fp64: within 2 ulp over the whole range, denormal results, the ends and NaN. And
+// log of normal numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace edgewise::kernels::cpu {
 #define EDGEWISE_DECLARE_EXP(name)                           \
   namespace name {                                           \
   void exp_array(const float* x, int64_t count, float* out); \
+  void log_array(const float* x, int64_t count, float* out); \
   }
 EDGEWISE_DECLARE_EXP(scalar)
 EDGEWISE_DECLARE_EXP(avx2)
@@ -57,6 +59,34 @@ TEST(LevelExp, WithinTwoUlpFromTheSmallestDenormalToTheLargestNumber) {
     }
     EXPECT_LE(worst, 2);
     RecordProperty(std::string("worst_ulp_") + level_name(level), std::to_string(worst));
+  }
+}
+
+// Near 1 the result is small, but no less exact.
+TEST(LevelLog, WithinThreeUlpOfNormalNumbers) {
+  std::vector<float> x;
+  for (float value = 0x1.0p-126f; value < 1e38f; value *= 1.0007f) x.push_back(value);
+  for (float value = 0.4f; value < 2.5f; value += 0x1.0p-15f) x.push_back(value);
+  x.resize(x.size() / 16 * 16);
+  for (const Level level : {Level::kScalar, Level::kAvx2, Level::kAvx512}) {
+    if (!is_available(level)) continue;
+    SCOPED_TRACE(level_name(level));
+    std::vector<float> found(x.size());
+#if defined(EDGEWISE_X86_LEVELS)
+    const auto log_array = level == Level::kAvx512 ? avx512::log_array
+                           : level == Level::kAvx2 ? avx2::log_array
+                                                   : scalar::log_array;
+#else
+    const auto log_array = scalar::log_array;
+#endif
+    log_array(x.data(), static_cast<int64_t>(x.size()), found.data());
+    double worst = 0;
+    for (size_t n = 0; n < x.size(); ++n) {
+      const double expected = std::log(static_cast<double>(x[n]));
+      const float near = static_cast<float>(std::abs(expected));
+      worst = std::max(worst, std::abs(found[n] - expected) / (std::nextafter(near, INFINITY) - near));
+    }
+    EXPECT_LE(worst, 3);
   }
 }
 

@@ -4,16 +4,15 @@
 // Backward, with g = dL/do_i, u_ij = g . v_j (times the dropout factor) and ubar = g . o_i:
 //   dL/ds_ij = a_ij (u_ij - ubar),   dq_i = scale sum_j dL/ds_ij k_j                       (rows, CSR)
 //   dk_j = scale sum_i dL/ds_ij q_i,   dv_j = sum_i a_ij g_i (a after dropout)      (scatter_sum)
-// Every row is summed by one thread in a fixed order: no atomics, one result for any number of threads. A row
-// is a sequence of short loops over buffers that stay in the L1 cache.
+// Every row is summed by one thread in a fixed order: no atomics, one result for any number of threads.
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/dropout_level.h"
 #include "kernels/cpu/gathered_rows.h"
+#include "kernels/cpu/group_products.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
-#include "kernels/cpu/row_windows.h"
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 namespace {
@@ -27,100 +26,179 @@ EDGEWISE_INLINE void for_vectors(int64_t count, const Body& body) {
   if (e < count) body(e, static_cast<int>(count - e));
 }
 
-template <typename Acc>
-EDGEWISE_INLINE Acc largest_of(const Acc* values, int64_t count) {
-  using V = Vec<Acc>;
-  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
-  V top = lowest;
-  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    top = max(top, keep_first(V::load(values + e), lanes, lowest));
-  });
-  return largest(top);
-}
-
-// out = exp(values - shift) and its sum. The unused lanes of the last vector become 0.
-template <typename Acc>
-EDGEWISE_INLINE Acc exponentials(const Acc* values, Acc shift, int64_t count, Acc* out) {
-  using V = Vec<Acc>;
-  const V minus = V::broadcast(shift);
-  V total = V::zero();
-  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    const V weight = keep_first(exp(V::load(values + e) - minus), lanes, V::zero());
-    weight.store(out + e);
-    total = total + weight;
-  });
-  return sum(total);
-}
-
 template <typename T>
 EDGEWISE_INLINE Accumulator<T> dot(const T* a, const T* b, int64_t width) {
   return sum(Left<T, 0>(a, width).products(b));
 }
 
+// values[place of e] *= factors[e] for the edges e of row n.
 template <typename Acc>
-EDGEWISE_INLINE void multiply_by(Acc* values, const Acc* factors, int64_t count) {
+EDGEWISE_INLINE void multiply_row(const GroupEdges& edges, int n, Acc* values, const Acc* factors) {
   using V = Vec<Acc>;
-  for_vectors<Acc>(count, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-    (V::load(values + e) * V::load(factors + e)).store(values + e);
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+    (V::load(values + place) * V::load(factors + e)).store(values + place);
   });
 }
 
-// Rows are worked on in groups (row_windows.h), phase by phase: the dot products of all rows, then all
-// softmaxes, then all sums. A row alone is a chain of latencies (largest score, exp, sum, division) that
-// short rows cannot hide. N: vectors of a row of keys and values when both are N whole vectors, else 0.
+template <typename Acc>
+EDGEWISE_INLINE Acc largest_of_row(const GroupEdges& edges, int n, const Acc* values) {
+  using V = Vec<Acc>;
+  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
+  V top = lowest;
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t, int lanes) EDGEWISE_INLINE_LAMBDA {
+    top = max(top, keep_first(V::load(values + place), lanes, lowest));
+  });
+  return largest(top);
+}
+
+// A row's weights before they are normalised, exp(s - top), and their sum. As long as that is a moderate
+// number, top may be 0: a weight is no less exact for it, and nobody has to look for the largest score first.
+// kModerate = e^40: neither the sum of 2^30 weights nor any weight that counts beside it (2^-24) leaves fp32.
+inline constexpr double kModerate = 2.35385266837e17;
+
+// weights = exp(scores - top) of row n and their sum. The unused lanes of the last vector become 0.
+template <typename Acc>
+EDGEWISE_INLINE Acc exponentials(const GroupEdges& edges, int n, const Acc* scores, Acc top, Acc* weights) {
+  using V = Vec<Acc>;
+  const V minus = V::broadcast(top);
+  V total = V::zero();
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weight = keep_first(exp(V::load(scores + place) - minus), lanes, V::zero());
+    weight.store(weights + place);
+    total = total + weight;
+  });
+  return sum(total);
+}
+template <typename Acc>
+[[gnu::noinline]] Acc weights_by_largest(const GroupEdges& edges, int n, const Acc* scores, Acc* weights) {
+  return exponentials(edges, n, scores, largest_of_row(edges, n, scores), weights);
+}
+template <typename Acc>
+EDGEWISE_INLINE bool is_moderate(Acc total) {
+  return total >= static_cast<Acc>(1 / kModerate) && total <= static_cast<Acc>(kModerate);
+}
+// `scores` and `weights` may not be the same buffer.
+template <typename Acc>
+EDGEWISE_INLINE Acc weights_of_row(const GroupEdges& edges, int n, const Acc* scores, Acc* weights) {
+  const Acc total = exponentials(edges, n, scores, Acc{0}, weights);
+  return is_moderate(total) ? total : weights_by_largest(edges, n, scores, weights);
+}
+
+template <typename T>
+EDGEWISE_INLINE NamedRows<T> named_rows(const T* base, int64_t stride, int64_t width, int64_t count) {
+  return {base, stride, width, known_entries<T>(0, 1, count, stride) > 0};
+}
+
+// One row by itself, with the largest score taken out of its weights first: rows whose sum of weights is not
+// moderate, and rows with dropout. `scores`, `factors`: room for the row's edges.
+template <typename T>
+[[gnu::noinline]] void forward_row(const AttentionForwardParams<T>& params, int64_t row,
+                                   const RowPlace& place, Accumulator<T>* scores, Accumulator<T>* factors) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  const CsrView& edges = params.edges;
+  const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
+  const int32_t* const columns = edges.col_indices + begin;
+  dots(params.query.head(place.batch, place.head) + place.query * params.query.row_stride,
+       Gathered<T>{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns,
+                   degree},
+       static_cast<Acc>(params.scale), scores);
+  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
+  V tops = lowest, totals = V::zero();
+  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    tops = max(tops, keep_first(V::load(scores + e), lanes, lowest));
+  });
+  const Acc top = largest(tops);  // -inf for a row with no edge
+  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weights = keep_first(exp(V::load(scores + e) - V::broadcast(top)), lanes, V::zero());
+    weights.store(scores + e);
+    totals = totals + weights;
+  });
+  const Acc total = sum(totals);
+  params.lse[row] = top + std::log(total);
+  if (params.dropout.p > 0) {
+    dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
+    for_vectors<Acc>(degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
+      (V::load(scores + e) * V::load(factors + e)).store(scores + e);
+    });
+  }
+  weighted_sum<T>(scores,
+                  {params.value.head(place.batch, place.head), params.value.row_stride, params.value_dim,
+                   columns, degree},
+                  {params.output + row * params.value_dim, total > 0 || total != total ? 1 / total : 0});
+}
+
+// Asks for neighbouring rows that will be written: between gathered rows the hardware does not see them come.
+template <typename T>
+EDGEWISE_INLINE void ask_for_rows(T* begin, int64_t count) {
+  for (char* at = reinterpret_cast<char*>(begin); at < reinterpret_cast<char*>(begin + count); at += 64)
+    __builtin_prefetch(at, 1, 2);
+}
+
+// Rows are worked on in groups, phase by phase: the dot products of all rows, then the weights and sums of
+// all rows. A row alone is a chain of latencies (scores, exp, sum, division) that short rows cannot hide. N:
+// vectors of a row of keys and values when both are N whole vectors, else 0.
 template <int N, typename T>
 void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
   const CsrView& edges = params.edges;
-  const int64_t padded_dim = (params.value_dim + 15) / 16 * 16;
-  const Scratch<Acc> scratch(1, group_buffer(edges.row_offsets, row_begin, row_end, group_edges(1)));
-  const Scratch<Acc> factor_scratch(
-      1, params.dropout.p > 0 ? largest_degree(edges.row_offsets, row_begin, row_end) : 0);
-  const Scratch<Acc> partials(kGroupRows, padded_dim);
-  Acc *const all_scores = scratch.buffer(0), *const factors = factor_scratch.buffer(0);
-  const bool wide_keys = params.head_dim * static_cast<int64_t>(sizeof(T)) >= kWideRow;
+  const Scratch<Acc> of_row(2, largest_degree(edges.row_offsets, row_begin, row_end));
+  if (params.dropout.p > 0)
+    return for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
+      forward_row(params, row, place, of_row.buffer(0), of_row.buffer(1));
+    });
+  const int64_t most = group_buffer(edges.row_offsets, row_begin, row_end, group_edges(1));
+  const Scratch<Acc> scratch(1, most);
+  const Partials<T> partials(params.value_dim);
+  GroupEdges own(most);
+  Rests rests;
+  Acc* const numbers = scratch.buffer(0);  // scores, then weights
   const int64_t stop = edges.row_offsets[row_end];
-  for_groups(edges, row_begin, row_end, group_edges(1), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
-    const int64_t batch = group.place.batch, head = group.place.head;
-    const T* const queries = params.query.head(batch, head);
-    const T* const keys = params.key.head(batch, head);
-    const T* const values = params.value.head(batch, head);
-    Acc shares[kGroupRows];
-    group.for_turns(
-        wide_keys, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-          dots_of<N>(
-              queries + group.query(turn.number) * params.query.row_stride,
-              Gathered<T>{keys, params.key.row_stride, params.head_dim,
-                          edges.col_indices + row.begin + turn.first, turn.count,
-                          known_entries<T>(row.begin + turn.first, stop, edges.keys, params.key.row_stride)},
-              static_cast<Acc>(params.scale), all_scores + row.buffer + turn.first);
+  const int most_rows = group_rows(params.head_dim * static_cast<int64_t>(sizeof(T)));
+  for_groups(
+      edges, row_begin, row_end, most_rows, group_edges(1),
+      [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+        const int64_t batch = group.place.batch, head = group.place.head;
+        const T* const queries = params.query.head(batch, head) + group.place.query * params.query.row_stride;
+        T* const output = params.output + group.rows[0].row * params.value_dim;
+        const bool ordered = worth_ordering(edges, group.place.head_index);
+        ask_for_rows(output, group.count * params.value_dim);
+        own.take(group, edges.col_indices, edges.keys, ordered);
+        rests.take(group, edges.col_indices, stop);
+        const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
+        group_dots<N, T>(
+            walk,
+            named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys),
+            [&](int n) EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; },
+            static_cast<Acc>(params.scale),
+            [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA { scores.store(numbers + place); });
+        alignas(64) Acc totals[kGroupRows];
+        group_sums<N, T>(
+            walk,
+            named_rows<T>(params.value.head(batch, head), params.value.row_stride, params.value_dim,
+                          edges.keys),
+            numbers, partials, Exponential{},
+            [&](int n, Acc total) EDGEWISE_INLINE_LAMBDA {
+              totals[n] = total;
+              return total == 0 ? Acc{0} : 1 / total;
+            },
+            [&](int n) EDGEWISE_INLINE_LAMBDA { return output + n * params.value_dim; });
+        Acc* const lse = params.lse + group.rows[0].row;
+        for_vectors<Acc>(group.count, [&](int64_t n, int lanes) EDGEWISE_INLINE_LAMBDA {
+          log(V::load(totals + n)).store_first(lse + n, lanes);
         });
-    for (int n = 0; n < group.count; ++n) {
-      const GroupRow& row = group.rows[n];
-      Acc* const scores = all_scores + row.buffer;
-      const Acc top = largest_of(scores, row.degree);  // -inf for a row with no edge
-      const Acc total = exponentials(scores, top, row.degree, scores);
-      shares[n] = total > 0 || total != total ? 1 / total : 0;
-      params.lse[row.row] = top + std::log(total);
-      if (params.dropout.p > 0) {
-        dropout_of_row(params.dropout, group.place.head_index, group.query(n), edges.col_indices + row.begin,
-                       row.degree, factors);
-        multiply_by(scores, factors, row.degree);
-      }
-    }
-    group.for_turns(
-        true, edges.col_indices, [&](const GroupRow& row, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-          SumTarget<T> target{params.output + row.row * params.value_dim, shares[turn.number]};
-          target.partial = partials.buffer(turn.number);
-          target.first = turn.is_first, target.last = turn.is_last;
-          sum_of<N>(all_scores + row.buffer + turn.first,
-                    Gathered<T>{
-                        values, params.value.row_stride, params.value_dim,
-                        edges.col_indices + row.begin + turn.first, turn.count,
-                        known_entries<T>(row.begin + turn.first, stop, edges.keys, params.value.row_stride)},
-                    target);
-        });
-  });
+        for (int n = 0; n < group.count; ++n) {
+          if (is_moderate(totals[n])) continue;
+          if (group.rows[n].degree == 0) {
+            lse[n] = -std::numeric_limits<Acc>::infinity();
+            continue;
+          }
+          RowPlace place = group.place;
+          place.query = group.query(n);
+          forward_row(params, group.rows[n].row, place, of_row.buffer(0), of_row.buffer(1));
+        }
+      });
 }
 
 template <typename T>
@@ -136,67 +214,65 @@ void forward(const AttentionForwardParams<T>& params, int64_t row_begin, int64_t
   }
 }
 
+// Per-edge numbers of a group of rows.
 template <typename Acc>
-struct RowSoftmax {
-  Acc top;    // the largest score of the row
-  Acc share;  // 1 / sum of exp(s - top)
-  Acc ubar;   // dL/do_i . o_i
+struct EdgeNumbers {
+  Acc *scores, *weights, *u, *logit_grads;
 };
 
 // Exact effect of removing each edge, a / (1 - a) (u - ubar). Where one edge holds most of the weight that
 // form cancels for it, and the mean of u over the *other* edges is formed directly. An only edge leaves
-// output 0: credit u. Overwrites `scores`.
+// output 0: credit u. Overwrites a score. `credit`: of the row's edges, in their own order.
 template <typename Acc>
-EDGEWISE_INLINE void leave_one_out(Acc* scores, const RowSoftmax<Acc>& softmax, const Acc* weights,
-                                   const Acc* u, int64_t degree, Acc* credit) {
+EDGEWISE_INLINE void leave_one_out(const GroupEdges& edges, int n, int64_t degree,
+                                   const EdgeNumbers<Acc>& row, Acc ubar, Acc* credit) {
   using V = Vec<Acc>;
   if (degree == 1) {
-    credit[0] = u[0];
+    credit[0] = row.u[edges.rest_slot(n) * kBundle];
     return;
   }
-  const V mean = V::broadcast(softmax.ubar), one = V::broadcast(1);
-  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    const V weight = V::load(weights + e);
-    (weight / (one - weight) * (V::load(u + e) - mean)).store_first(credit + e, lanes);
+  const V mean = V::broadcast(ubar), one = V::broadcast(1);
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weight = V::load(row.weights + place);
+    (weight / (one - weight) * (V::load(row.u + place) - mean)).store_first(credit + e, lanes);
   });
-  if (softmax.share <= Acc{0.5}) return;  // the largest weight is 1 * share
-  int64_t top = 0;
-  while (top + 1 < degree && scores[top] != softmax.top) ++top;
-  scores[top] = -std::numeric_limits<Acc>::infinity();
-  const V runner_up = V::broadcast(largest_of(scores, degree));
+  if (largest_of_row(edges, n, row.weights) <= Acc{0.5}) return;
+  const Acc top_score = largest_of_row(edges, n, row.scores);
+  int64_t top = -1, top_place = -1;
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    for (int lane = 0; lane < lanes; ++lane)
+      if (top < 0 && row.scores[place + lane] == top_score) top = e + lane, top_place = place + lane;
+  });
+  if (top < 0) return;  // no score is a number
+  row.scores[top_place] = -std::numeric_limits<Acc>::infinity();
+  const V runner_up = V::broadcast(largest_of_row(edges, n, row.scores));
   V others = V::zero(), others_u = V::zero();
-  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    const V share = keep_first(exp(V::load(scores + e) - runner_up), lanes, V::zero());
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V share = keep_first(exp(V::load(row.scores + place) - runner_up), lanes, V::zero());
     others = others + share;
-    others_u = others_u + share * keep_first(V::load(u + e), lanes, V::zero());
+    others_u = others_u + share * keep_first(V::load(row.u + place), lanes, V::zero());
   });
-  credit[top] = weights[top] * (u[top] - sum(others_u) / sum(others));
+  credit[top] = row.weights[top_place] * (row.u[top_place] - sum(others_u) / sum(others));
 }
 
-// Per-edge numbers of one row.
+// `credit`: of the row's edges, in their own order.
 template <typename Acc>
-struct RowEdges {
-  Acc* scores;
-  const Acc *weights, *u, *logit_grads;
-};
-
-template <typename Acc>
-EDGEWISE_INLINE void credit_of_row(CreditRule rule, const RowSoftmax<Acc>& softmax, const RowEdges<Acc>& row,
-                                   int64_t degree, Acc* credit) {
+EDGEWISE_INLINE void credit_of_row(CreditRule rule, const GroupEdges& edges, int n, int64_t degree,
+                                   const EdgeNumbers<Acc>& row, Acc ubar, Acc* credit) {
   using V = Vec<Acc>;
   switch (rule) {
     case CreditRule::kNone:
       return;
     case CreditRule::kLogit:
-      return for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-        V::load(row.logit_grads + e).store_first(credit + e, lanes);
+      return edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        V::load(row.logit_grads + place).store_first(credit + e, lanes);
       });
     case CreditRule::kPaper:
-      return for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-        (V::load(row.logit_grads + e) * V::load(row.scores + e)).store_first(credit + e, lanes);
+      return edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        (V::load(row.logit_grads + place) * V::load(row.scores + place)).store_first(credit + e, lanes);
       });
     case CreditRule::kLeaveOneOut:
-      return leave_one_out(row.scores, softmax, row.weights, row.u, degree, credit);
+      return leave_one_out(edges, n, degree, row, ubar, credit);
   }
 }
 
@@ -205,78 +281,74 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const CsrView& edges = params.edges;
-  const Scratch<Acc> scratch(4, group_buffer(edges.row_offsets, row_begin, row_end, group_edges(4)));
+  const int64_t most = group_buffer(edges.row_offsets, row_begin, row_end, group_edges(4));
+  const Scratch<Acc> scratch(4, most);
   const Scratch<Acc> factor_scratch(
       1, params.dropout.p > 0 ? largest_degree(edges.row_offsets, row_begin, row_end) : 0);
-  const Scratch<Acc> partials(kGroupRows, (params.head_dim + 15) / 16 * 16);
-  const int64_t widest = params.head_dim > params.value_dim ? params.head_dim : params.value_dim;
-  const bool wide = widest * static_cast<int64_t>(sizeof(T)) >= kWideRow;
-  Acc *const all_scores = scratch.buffer(0), *const all_weights = scratch.buffer(1),
-             *const all_u = scratch.buffer(2), *const all_logit_grads = scratch.buffer(3),
-             *const factors = factor_scratch.buffer(0);
+  const Partials<T> partials(params.head_dim);
+  GroupEdges own(most);
+  Rests rests;
+  const EdgeNumbers<Acc> all{scratch.buffer(0), scratch.buffer(1), scratch.buffer(2), scratch.buffer(3)};
+  Acc* const factors = factor_scratch.buffer(0);
+  const Acc scale = static_cast<Acc>(params.scale);
   const int64_t stop = edges.row_offsets[row_end];
-  for_groups(edges, row_begin, row_end, group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
-    const int64_t batch = group.place.batch, head = group.place.head;
-    const T* const queries = params.query.head(batch, head);
-    const T* const keys = params.key.head(batch, head);
-    const T* const values = params.value.head(batch, head);
-    group.for_turns(wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-      dots_of<N>(queries + group.query(turn.number) * params.query.row_stride,
-                 Gathered<T>{keys, params.key.row_stride, params.head_dim,
-                             edges.col_indices + r.begin + turn.first, turn.count,
-                             known_entries<T>(r.begin + turn.first, stop, edges.keys, params.key.row_stride)},
-                 static_cast<Acc>(params.scale), all_scores + r.buffer + turn.first);
-    });
-    group.for_turns(wide, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-      dots_of<N>(
-          params.grad_output + r.row * params.value_dim,
-          Gathered<T>{values, params.value.row_stride, params.value_dim,
-                      edges.col_indices + r.begin + turn.first, turn.count,
-                      known_entries<T>(r.begin + turn.first, stop, edges.keys, params.value.row_stride)},
-          Acc{1}, all_u + r.buffer + turn.first);
-    });
-    for (int n = 0; n < group.count; ++n) {
-      const GroupRow& r = group.rows[n];
-      if (r.degree == 0) continue;
-      Acc *const scores = all_scores + r.buffer, *const weights = all_weights + r.buffer,
-                 *const u = all_u + r.buffer;
-      if (params.dropout.p > 0) {
-        dropout_of_row(params.dropout, group.place.head_index, group.query(n), edges.col_indices + r.begin,
-                       r.degree, factors);
-        multiply_by(u, factors, r.degree);
-      }
-      // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
-      // a huge maximum.
-      const Acc top = largest_of(scores, r.degree);
-      const Acc total = exponentials(scores, top, r.degree, weights);
-      const Acc ubar = dot(params.grad_output + r.row * params.value_dim,
-                           params.output + r.row * params.value_dim, params.value_dim);
-      const RowSoftmax<Acc> softmax{top, 1 / total, ubar};
-      const V share = V::broadcast(softmax.share), mean = V::broadcast(ubar);
-      Acc* const logit_grads = all_logit_grads + r.buffer;
-      for_vectors<Acc>(r.degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-        const V weight = V::load(weights + e) * share;
-        weight.store(weights + e);
-        (weight * (V::load(u + e) - mean)).store(logit_grads + e);
+  for_groups(
+      edges, row_begin, row_end, group_rows(params.head_dim * static_cast<int64_t>(sizeof(T))),
+      group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+        const int64_t batch = group.place.batch, head = group.place.head;
+        const T* const queries = params.query.head(batch, head) + group.place.query * params.query.row_stride;
+        const auto keys =
+            named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys);
+        const auto values = named_rows<T>(params.value.head(batch, head), params.value.row_stride,
+                                          params.value_dim, edges.keys);
+        const T* const grads = params.grad_output + group.rows[0].row * params.value_dim;
+        const auto query_of = [&](int n)
+                                  EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; };
+        const auto grad_of = [&](int n) EDGEWISE_INLINE_LAMBDA { return grads + n * params.value_dim; };
+        const bool ordered = worth_ordering(edges, group.place.head_index);
+        own.take(group, edges.col_indices, edges.keys, ordered);
+        rests.take(group, edges.col_indices, stop);
+        const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
+        group_dots<N, T>(walk, keys, query_of, scale, [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
+          scores.store(all.scores + place);
+        });
+        group_dots<N, T>(walk, values, grad_of, Acc{1},
+                         [&](V dots, int64_t place) EDGEWISE_INLINE_LAMBDA { dots.store(all.u + place); });
+        for (int n = 0; n < group.count; ++n) {
+          const GroupRow& row = group.rows[n];
+          if (row.degree == 0) continue;
+          if (params.dropout.p > 0) {
+            dropout_of_row(params.dropout, group.place.head_index, group.query(n),
+                           edges.col_indices + row.begin, row.degree, factors);
+            multiply_row(own, n, all.u, factors);
+          }
+          // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
+          // a huge maximum.
+          const Acc total = weights_of_row(own, n, all.scores, all.weights);
+          const Acc ubar = dot(grad_of(n), params.output + row.row * params.value_dim, params.value_dim);
+          const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
+          own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+            const V weight = V::load(all.weights + place) * share,
+                    logit_grad = weight * (V::load(all.u + place) - mean);
+            weight.store(all.weights + place);
+            logit_grad.store(all.logit_grads + place);
+            weight.store_first(params.weights + row.begin + e, lanes);
+            logit_grad.store_first(params.logit_grads + row.begin + e, lanes);
+          });
+          credit_of_row(params.rule, own, n, row.degree, all, ubar,
+                        params.credit ? params.credit + row.begin : nullptr);
+          if (params.dropout.p > 0)
+            own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+              (V::load(all.weights + place) * V::load(factors + e))
+                  .store_first(params.weights + row.begin + e, lanes);
+            });
+        }
+        T* const grad_query = params.grad_query + group.rows[0].row * params.head_dim;
+        group_sums<N, T>(
+            walk, keys, all.logit_grads, partials, Plain{},
+            [&](int, Acc) EDGEWISE_INLINE_LAMBDA { return scale; },
+            [&](int n) EDGEWISE_INLINE_LAMBDA { return grad_query + n * params.head_dim; });
       });
-      credit_of_row(params.rule, softmax, {scores, weights, u, logit_grads}, r.degree,
-                    params.credit ? params.credit + r.begin : nullptr);
-      if (params.dropout.p > 0) multiply_by(weights, factors, r.degree);
-      for_vectors<Acc>(r.degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-        V::load(weights + e).store_first(params.weights + r.begin + e, lanes);
-        V::load(logit_grads + e).store_first(params.logit_grads + r.begin + e, lanes);
-      });
-    }
-    group.for_turns(true, edges.col_indices, [&](const GroupRow& r, const Turn& turn) EDGEWISE_INLINE_LAMBDA {
-      SumTarget<T> target{params.grad_query + r.row * params.head_dim, static_cast<Acc>(params.scale)};
-      target.partial = partials.buffer(turn.number);
-      target.first = turn.is_first, target.last = turn.is_last;
-      sum_of<N>(all_logit_grads + r.buffer + turn.first,
-                Gathered<T>{keys, params.key.row_stride, params.head_dim,
-                            edges.col_indices + r.begin + turn.first, turn.count},
-                target);
-    });
-  });
 }
 
 template <typename T>

@@ -7,12 +7,14 @@
 //   zero, broadcast, load, load_first, store, store_first    memory; *_first touch only `count` lanes
 //   + - * fma max               arithmetic; fma(a, b, c) = a b + c
 //   exp                        e^x, at most 2 ulp from exact, denormal results and -inf included
+//   log                        ln x of normal positive numbers, at most 3 ulp from exact
 //   keep_first(v, count, w)    v in the first `count` lanes, w in the others
 //   sum, largest               over lanes, once per row and never per edge
 //   transpose_reduce(f, count) lane i = sum over lanes of f(i) for i < count; f is called below count rounded
-//   up to 4 load_row, store_row        N vectors of a row, in an order of the level's own choice (bf16 loads
-//   are cheaper
-//                              in even-odd order): rows of one type and N meet only rows of the same
+//                              up to 4
+//   for_lanes(v, f)            f(i, lane i of v in every lane) for all i, without a load
+//   load_row, store_row        N vectors of a row, in an order of the level's own choice (bf16 loads are
+//                              cheaper in even-odd order): rows of one type and N meet only rows of the same
 #pragma once
 
 #include <cstdint>

@@ -105,6 +105,17 @@ EDGEWISE_INLINE VecF exp(VecF x) {
   return {_mm256_mul_ps(scaled, power(_mm256_sub_epi32(whole, half)))};
 }
 
+EDGEWISE_INLINE VecF log(VecF x) {
+  const __m256i bits = _mm256_castps_si256(x.v);
+  __m256 n = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127)));
+  __m256 m = _mm256_castsi256_ps(
+      _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFF)), _mm256_set1_epi32(0x3F800000)));
+  const __m256 high = _mm256_cmp_ps(m, _mm256_set1_ps(kSqrt2), _CMP_GT_OQ);
+  m = _mm256_blendv_ps(m, _mm256_mul_ps(m, _mm256_set1_ps(0.5f)), high);
+  n = _mm256_add_ps(n, _mm256_and_ps(high, _mm256_set1_ps(1.0f)));
+  return log_of_parts(VecF{m}, VecF{n});
+}
+
 // Lane sums by halving: at every step two vectors become one, so 8 vectors cost 7 additions and 14 shuffles.
 struct Halving {
   EDGEWISE_INLINE static __m256 by1(__m256 a, __m256 b) {
@@ -127,6 +138,18 @@ EDGEWISE_INLINE VecF transpose_reduce(const F& f, int count) {
     return Halving::by2(ab, cd);
   };
   return {Halving::by4(four(0), count > 4 ? four(4) : _mm256_setzero_ps())};
+}
+
+template <typename F>
+EDGEWISE_INLINE void for_lanes(VecF v, const F& f) {
+  const auto four = [&](int first, __m256 same) EDGEWISE_INLINE_LAMBDA {
+    f(first, VecF{_mm256_permute_ps(same, 0x00)});
+    f(first + 1, VecF{_mm256_permute_ps(same, 0x55)});
+    f(first + 2, VecF{_mm256_permute_ps(same, 0xAA)});
+    f(first + 3, VecF{_mm256_permute_ps(same, 0xFF)});
+  };
+  four(0, _mm256_permute2f128_ps(v.v, v.v, 0x00));
+  four(4, _mm256_permute2f128_ps(v.v, v.v, 0x11));
 }
 
 template <int N>

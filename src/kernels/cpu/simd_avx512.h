@@ -87,6 +87,14 @@ EDGEWISE_INLINE VecF exp(VecF x) {
   return {_mm512_scalef_ps(exp_of_remainder(VecF{r}).v, n)};  // rounds once, also to denormals
 }
 
+EDGEWISE_INLINE VecF log(VecF x) {
+  __m512 m = _mm512_getmant_ps(x.v, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src), n = _mm512_getexp_ps(x.v);
+  const __mmask16 high = _mm512_cmp_ps_mask(m, _mm512_set1_ps(kSqrt2), _CMP_GT_OQ);
+  m = _mm512_mask_mul_ps(m, high, m, _mm512_set1_ps(0.5f));
+  n = _mm512_mask_add_ps(n, high, n, _mm512_set1_ps(1.0f));
+  return log_of_parts(VecF{m}, VecF{n});
+}
+
 // Lane sums by halving: at every step two vectors become one, so 16 vectors cost 15 additions and 30
 // shuffles.
 struct Halving {
@@ -116,6 +124,20 @@ EDGEWISE_INLINE VecF transpose_reduce(const F& f, int count) {
   const __m512 none = _mm512_setzero_ps();
   const __m512 low = Halving::by4(four(0), count > 4 ? four(4) : none);
   return {Halving::by4(low, count > 8 ? Halving::by4(four(8), none) : none)};
+}
+
+template <typename F>
+EDGEWISE_INLINE void for_lanes(VecF v, const F& f) {
+  const auto four = [&](int first, __m512 same) EDGEWISE_INLINE_LAMBDA {
+    f(first, VecF{_mm512_permute_ps(same, 0x00)});
+    f(first + 1, VecF{_mm512_permute_ps(same, 0x55)});
+    f(first + 2, VecF{_mm512_permute_ps(same, 0xAA)});
+    f(first + 3, VecF{_mm512_permute_ps(same, 0xFF)});
+  };
+  four(0, _mm512_shuffle_f32x4(v.v, v.v, 0x00));
+  four(4, _mm512_shuffle_f32x4(v.v, v.v, 0x55));
+  four(8, _mm512_shuffle_f32x4(v.v, v.v, 0xAA));
+  four(12, _mm512_shuffle_f32x4(v.v, v.v, 0xFF));
 }
 
 template <int N>

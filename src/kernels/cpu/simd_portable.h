@@ -76,11 +76,22 @@ EDGEWISE_INLINE Vec<Acc> exp(Vec<Acc> x) {
   return x;
 }
 
+template <typename Acc>
+EDGEWISE_INLINE Vec<Acc> log(Vec<Acc> x) {
+  for (int lane = 0; lane < Vec<Acc>::kWidth; ++lane) x.v[lane] = std::log(x.v[lane]);
+  return x;
+}
+
 template <typename Acc, typename F>
 EDGEWISE_INLINE Vec<Acc> transpose_reduce(const F& f, int count) {
   Vec<Acc> result = Vec<Acc>::zero();
   for (int lane = 0; lane < count; ++lane) result.v[lane] = sum(f(lane));
   return result;
+}
+
+template <typename Acc, typename F>
+EDGEWISE_INLINE void for_lanes(Vec<Acc> v, const F& f) {
+  for (int lane = 0; lane < Vec<Acc>::kWidth; ++lane) f(lane, Vec<Acc>::broadcast(v.v[lane]));
 }
 
 template <int N, typename Acc, typename T>
