@@ -102,6 +102,14 @@ int explain(const ExplainArguments& a) {
                                        " ms (torch's attention over all pairs); gather is " +
                                        fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
   }
+  if (device.is_cpu() && choice.heads > 0) {
+    table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
+    table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
+                                          fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});
+    table.add({"heads in blocks",
+               std::to_string(choice.blocks_forward) + " of " + std::to_string(choice.heads) + " forward, " +
+                   std::to_string(choice.blocks_backward) + " backward (without a learner)"});
+  }
   table.print(std::cout);
   return 0;
 }

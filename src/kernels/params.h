@@ -72,6 +72,22 @@ struct AttentionBackwardParams {
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
 };
 
+// Rows of dense products over all keys, to be made sparse; see kernels/cpu/masked_rows.h.
+template <typename T>
+struct MaskedRowsParams {
+  CsrView edges;
+  int64_t value_dim = 0;
+  double scale = 1;
+  int64_t first_row = 0;             // row of rows[0]
+  Accumulator<T>* rows = nullptr;    // [rows, S]: q . k, becomes weights
+  Accumulator<T>* shares = nullptr;  // [rows] 1 / sum of a row's weights, or null
+  Accumulator<T>* lse = nullptr;     // [B*H*L] or null
+  Accumulator<T>* products =
+      nullptr;                     // backward: [rows, S] g . v, becomes scale dL/ds; then rows are normalised
+  const T* grad_output = nullptr;  // [B*H*L, Dv], with products
+  const T* output = nullptr;       // the same
+};
+
 // What adding each absent edge would do: credit = sigmoid(s - lse) (u - ubar).
 template <typename T>
 struct ProbeCreditParams {

@@ -77,9 +77,11 @@ AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward
                                functional::Backend backend = functional::Backend::kAuto);
 kernels::CreditRule credit_rule(const EdgeCredit& credit);
 
-AttentionForward kernel_forward(const AttentionInputs& in);
+// `gather`: every head by its edges; else the heads with many edges in blocks (ops/masked_blocks.h).
+AttentionForward kernel_forward(const AttentionInputs& in, bool gather = true);
 AttentionBackward kernel_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                  const at::Tensor& grad_output, const CreditRequest& credit);
+                                  const at::Tensor& grad_output, const CreditRequest& credit,
+                                  bool gather = true);
 
 // ---- products with sparse per-edge values G [E]: kernels on CPU, plain ATen elsewhere ----
 

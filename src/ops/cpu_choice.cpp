@@ -7,8 +7,11 @@
 
 #include <edgewise/ops/explain.h>
 
+#include <algorithm>
+
 #include "ops/cuda_impl.h"
 #include "ops/kernel_views.h"
+#include "ops/masked_blocks.h"
 
 namespace edgewise::ops {
 namespace {
@@ -16,18 +19,30 @@ namespace {
 // Nanoseconds on one core, measured (docs/kernels/cpu-attention.md). An edge costs its softmax and its two
 // gathered rows, a row its own start; a pair of a dense product only multiplications.
 double gather_ns(double edges, double rows, double dim) {
-  return edges * (0.8 + 0.08 * dim) + rows * 40;
+  return edges * (0.5 + 0.076 * dim) + rows * 30;
 }
 double dense_ns(double pairs, double dim) {
   return pairs * 0.052 * dim;
 }
 
+double mean_dim(const AttentionInputs& in) {
+  return static_cast<double>(in.query.size(3) + in.value.size(3)) / 2;
+}
+
 }  // namespace
+
+HeadCosts head_costs(const AttentionInputs& in, int64_t edge_count) {
+  const EdgeShape& shape = in.edges.shape();
+  const double edges = static_cast<double>(edge_count), rows = static_cast<double>(shape.queries),
+               pairs = rows * static_cast<double>(shape.keys), dim = mean_dim(in);
+  const double calls = (rows / 64 + 1) * 10000;  // of at::mm and its like, per block
+  return {gather_ns(edges, rows, dim) * 1e-6, (edges * (0.8 + 0.33 * dim) + rows * 80) * 1e-6,
+          (pairs * (1.6 + 0.034 * dim) + calls) * 1e-6, (pairs * (1.6 + 0.11 * dim) + 3 * calls) * 1e-6};
+}
 
 CpuChoice choose_cpu_attention(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
-  const double edges = static_cast<double>(in.edges.edge_count()),
-               dim = static_cast<double>(in.query.size(3) + in.value.size(3)) / 2;
+  const double edges = static_cast<double>(in.edges.edge_count()), dim = mean_dim(in);
   CpuChoice result;
   result.gather_ms = gather_ns(edges, static_cast<double>(shape.rows()), dim) * 1e-6;
   result.dense_ms = dense_ns(static_cast<double>(shape.pairs()), dim) * 1e-6;
@@ -77,7 +92,27 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
   const ops::AttentionInputs in = ops::attention_inputs(query, key, value, edges, std::nullopt);
   if (query.is_cpu()) {
     const ops::CpuChoice choice = ops::choose_cpu_attention(in);
-    return {choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms, choice.dense_ms};
+    AttentionChoice result{choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms,
+                           choice.dense_ms};
+    if (choice.dense) return result;
+    const ops::HeadPlan plan = ops::plan_heads(in);
+    const auto count = [](const std::vector<char>& heads) {
+      return std::count(heads.begin(), heads.end(), 1);
+    };
+    result.heads = edges.shape().batch * edges.shape().heads;
+    result.blocks_forward = count(plan.forward);
+    result.blocks_backward = count(plan.backward);
+    if (result.blocks_forward > 0) result.implementation = "gather and blocks";
+    if (result.blocks_forward == result.heads && result.heads > 0) result.implementation = "blocks";
+    const int64_t* offsets = edges.row_offsets().const_data_ptr<int64_t>();
+    for (int64_t n = 0; n < result.heads; ++n) {
+      const int64_t rows = edges.shape().queries;
+      const ops::HeadCosts costs = ops::head_costs(in, offsets[(n + 1) * rows] - offsets[n * rows]);
+      result.blocks_ms += costs.blocks_forward_ms;
+      result.gather_backward_ms += costs.gather_backward_ms;
+      result.blocks_backward_ms += costs.blocks_backward_ms;
+    }
+    return result;
   }
   const ops::CudaChoice choice = ops::choose_cuda_attention(in, nullptr);
   return {choice.kernel.empty() ? "reference" : choice.kernel, choice.reason};

@@ -1,5 +1,5 @@
-// Where edge_attention on CPU leaves its own kernels: when every pair is an edge there is nothing to gather,
-// and torch's dense attention multiplies blocks at a time.
+// What edge_attention on CPU does with a head: edges gathered one by one, blocks of all pairs with the edges
+// masked, or, when every pair of every head is an edge, torch's dense attention.
 #pragma once
 
 #include <string>
@@ -13,6 +13,13 @@ struct CpuChoice {
   std::string reason;
   double gather_ms = 0, dense_ms = 0;  // predicted, forward, all heads, one core
 };
+
+// Predicted costs of one head with that many edges, one core: edges gathered one by one, or blocks of all
+// pairs with the edges masked (ops/masked_blocks.h).
+struct HeadCosts {
+  double gather_forward_ms = 0, gather_backward_ms = 0, blocks_forward_ms = 0, blocks_backward_ms = 0;
+};
+HeadCosts head_costs(const AttentionInputs& in, int64_t edges);
 CpuChoice choose_cpu_attention(const AttentionInputs& in);
 
 // For inputs whose choice is dense. The backward serves no learner: that wants a number per edge.

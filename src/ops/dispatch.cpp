@@ -99,7 +99,7 @@ AttentionForward run_forward(const AttentionInputs& in, Backend backend, const E
   const auto compute = [&] {
     switch (chosen) {
       case Backend::kKernel:
-        return in.query.is_cpu() ? kernel_forward(in) : cuda_forward(in);
+        return in.query.is_cpu() ? kernel_forward(in, backend == Backend::kKernel) : cuda_forward(in);
       case Backend::kDense:
         return reference::dense_forward(in);
       default:
@@ -119,7 +119,7 @@ AttentionBackward run_backward(const AttentionInputs& in, const AttentionForward
     return complete_backward(in, forward, grad);
   switch (forward.backend ? *forward.backend : resolve(backend, in, credit.learner)) {
     case Backend::kKernel:
-      return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit)
+      return in.query.is_cpu() ? kernel_backward(in, forward, grad, credit, backend == Backend::kKernel)
                                : cuda_backward(in, forward, grad, credit);
     case Backend::kDense:
       return reference::dense_backward(in, forward, grad, credit);

@@ -13,6 +13,7 @@
 #include "ops/cpu_level_variable.h"
 #include "ops/kernel_threads.h"
 #include "ops/kernel_views.h"
+#include "ops/masked_blocks.h"
 #include "ops/reference.h"
 
 namespace edgewise::ops {
@@ -42,7 +43,7 @@ Heads share_heads(int64_t rows_of_head, int64_t row_bytes) {
 // who took it.
 template <typename Body>
 void for_rows(const int64_t* offsets, int64_t rows, Heads heads, const Body& body) {
-  const auto work_before = [&](int64_t row) { return offsets[row] + kRowCost * row; };
+  const auto work_before = [&](int64_t row) { return offsets[row] - offsets[0] + kRowCost * row; };
   const int64_t work = work_before(rows), most_threads = at::get_num_threads();
   const int64_t tasks =
       std::clamp<int64_t>(work / kTaskCost, 1, most_threads > 1 ? kTasksPerThread * most_threads : 1);
@@ -76,6 +77,20 @@ void for_rows(const int64_t* offsets, int64_t rows, Heads heads, const Body& bod
       }
     }
   });
+}
+
+// The same over the rows of the heads that are not `skipped`; none are when that is empty.
+template <typename Body>
+void for_rows_of_heads(const kernels::CsrView& edges, int64_t heads, const std::vector<char>& skipped,
+                       Heads sharing, const Body& body) {
+  if (skipped.empty()) return for_rows(edges.row_offsets, heads * edges.queries, sharing, body);
+  for (int64_t first = 0, last = 0; first < heads; first = last + 1) {
+    for (last = first; last < heads && !skipped[static_cast<size_t>(last)];) ++last;
+    const int64_t row = first * edges.queries;
+    if (last > first)
+      for_rows(edges.row_offsets + row, (last - first) * edges.queries, sharing,
+               [&](int64_t begin, int64_t end) { body(row + begin, row + end); });
+  }
 }
 
 // A new tensor for a kernel to fill.
@@ -164,11 +179,11 @@ at::Tensor sum_over_rows(const EdgeSet& edges, const at::Tensor& values, const a
   return out;
 }
 
-// factor * G^T dense. A range of columns walks through the rows of its head, so heads are cut only where
-// there are too few of them for the threads.
+// factor * G^T dense, except for the heads that are `skipped`. A range of columns walks through the rows of
+// its head, so heads are cut only where there are too few of them for the threads.
 template <typename T>
 at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense,
-                            double factor = 1) {
+                            double factor = 1, const std::vector<char>& skipped = {}) {
   const EdgeShape& shape = edges.shape();
   const at::Tensor rows = with_contiguous_rows(dense);
   at::Tensor out = fresh({shape.batch, shape.heads, shape.keys, dense.size(3)}, dense.options());
@@ -188,6 +203,7 @@ at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, cons
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, std::min(threads, heads * cuts), 1, [&](int64_t, int64_t) {
     for (int64_t task = next++; task < heads * cuts; task = next++) {
+      if (!skipped.empty() && skipped[static_cast<size_t>(task / cuts)]) continue;
       const int64_t first = task / cuts * shape.keys, cut = task % cuts;
       kernel(params, first + shape.keys * cut / cuts, first + shape.keys * (cut + 1) / cuts);
     }
@@ -197,8 +213,9 @@ at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, cons
 
 }  // namespace
 
-AttentionForward kernel_forward(const AttentionInputs& given) {
+AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
   const AttentionInputs in = row_contiguous(given);
+  const std::vector<char> blocks = gather ? std::vector<char>() : plan_heads(in).forward;
   const EdgeShape& shape = in.edges.shape();
   AttentionForward result;
   result.output = fresh({shape.batch, shape.heads, shape.queries, in.value.size(3)}, in.query.options());
@@ -212,15 +229,19 @@ AttentionForward kernel_forward(const AttentionInputs& given) {
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_attention_kernels<T>().forward;
-    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
-             [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
+    for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
+                      [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   });
+  if (!blocks.empty()) masked_forward(in, blocks, result);
   return result;
 }
 
 AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
-                                  const at::Tensor& grad_output, const CreditRequest& credit) {
+                                  const at::Tensor& grad_output, const CreditRequest& credit, bool gather) {
   const AttentionInputs in = row_contiguous(given);
+  // Credit is a number per edge.
+  const bool per_edge_wanted = credit.rule != kernels::CreditRule::kNone || credit.probes;
+  const std::vector<char> blocks = gather || per_edge_wanted ? std::vector<char>() : plan_heads(in).backward;
   const EdgeShape& shape = in.edges.shape();
   const at::Tensor grad = grad_output.contiguous(), output = forward.output.contiguous();
   const auto per_edge = [&](int64_t count) {
@@ -244,11 +265,11 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
     const auto kernels = level_attention_kernels<T>();
-    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
-             [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
+    for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
+                      [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
 
-    result.key = sum_over_columns<T>(in.edges, logit_grads, in.query, in.scale);
-    result.value = sum_over_columns<T>(in.edges, weights, grad);
+    result.key = sum_over_columns<T>(in.edges, logit_grads, in.query, in.scale, blocks);
+    result.value = sum_over_columns<T>(in.edges, weights, grad, 1, blocks);
 
     if (credit.probes) {
       result.probe_credit = per_edge(credit.probes->edge_count());
@@ -263,6 +284,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
                [&](int64_t begin, int64_t end) { kernels.probe_credit(probe, begin, end); });
     }
   });
+  if (!blocks.empty()) masked_backward(in, blocks, forward, grad, result);
   return result;
 }
 

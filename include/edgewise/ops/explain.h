@@ -10,10 +10,14 @@
 namespace edgewise {
 
 struct AttentionChoice {
-  std::string implementation;  // "gather", "dense", "tiles", "reference", ...
+  std::string implementation;  // "gather", "blocks", "gather and blocks", "dense", "tiles", "reference", ...
   std::string reason;
   // Forward of all heads on one CPU core, from measured costs (docs/kernels/cpu-attention.md); 0 on CUDA.
   double gather_ms = 0, dense_ms = 0;
+  // On CPU, unless dense: of `heads` heads (of all items), how many go in blocks of all pairs with the edges
+  // masked, and what that is predicted to cost if all did; chosen per head.
+  int64_t heads = 0, blocks_forward = 0, blocks_backward = 0;
+  double blocks_ms = 0, gather_backward_ms = 0, blocks_backward_ms = 0;
 };
 
 // Of a call without dropout or learner.

@@ -13,6 +13,7 @@
 #include "kernels/cpu/group_products.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
+#include "kernels/cpu/masked_rows.h"
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 namespace {
@@ -291,6 +292,7 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
   const EdgeNumbers<Acc> all{scratch.buffer(0), scratch.buffer(1), scratch.buffer(2), scratch.buffer(3)};
   Acc* const factors = factor_scratch.buffer(0);
   const Acc scale = static_cast<Acc>(params.scale);
+  const bool keep_weights = params.dropout.p > 0 || params.rule == CreditRule::kLeaveOneOut;
   const int64_t stop = edges.row_offsets[row_end];
   for_groups(
       edges, row_begin, row_end, group_rows(params.head_dim * static_cast<int64_t>(sizeof(T))),
@@ -330,7 +332,7 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
           own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
             const V weight = V::load(all.weights + place) * share,
                     logit_grad = weight * (V::load(all.u + place) - mean);
-            weight.store(all.weights + place);
+            if (keep_weights) weight.store(all.weights + place);
             logit_grad.store(all.logit_grads + place);
             weight.store_first(params.weights + row.begin + e, lanes);
             logit_grad.store_first(params.logit_grads + row.begin + e, lanes);
@@ -405,7 +407,7 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
 
 template <typename T>
 AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward_rows<T>, probe_credit<T>};
+  return {forward<T>, backward_rows<T>, probe_credit<T>, masked_rows<T>};
 }
 template AttentionKernels<float> attention_kernels<float>();
 template AttentionKernels<Bf16> attention_kernels<Bf16>();

@@ -29,6 +29,7 @@ struct AttentionKernels {
   RangeKernel<AttentionForwardParams<T>> forward;
   RangeKernel<AttentionBackwardParams<T>> backward_rows;
   RangeKernel<ProbeCreditParams<T>> probe_credit;
+  RangeKernel<MaskedRowsParams<T>> masked_rows;
 };
 
 template <typename T>
