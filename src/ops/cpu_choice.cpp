@@ -19,7 +19,7 @@ namespace {
 // Nanoseconds on one core, measured (docs/kernels/cpu-attention.md). An edge costs its softmax and its two
 // gathered rows, a row its own start; a pair of a dense product only multiplications.
 double gather_ns(double edges, double rows, double dim) {
-  return edges * (0.5 + 0.076 * dim) + rows * 30;
+  return edges * (0.3 + 0.088 * dim) + rows * 30;
 }
 double dense_ns(double pairs, double dim) {
   return pairs * 0.052 * dim;
@@ -36,8 +36,8 @@ HeadCosts head_costs(const AttentionInputs& in, int64_t edge_count) {
   const double edges = static_cast<double>(edge_count), rows = static_cast<double>(shape.queries),
                pairs = rows * static_cast<double>(shape.keys), dim = mean_dim(in);
   const double calls = (rows / 64 + 1) * 10000;  // of at::mm and its like, per block
-  return {gather_ns(edges, rows, dim) * 1e-6, (edges * (0.8 + 0.33 * dim) + rows * 80) * 1e-6,
-          (pairs * (1.6 + 0.034 * dim) + calls) * 1e-6, (pairs * (1.6 + 0.11 * dim) + 3 * calls) * 1e-6};
+  return {gather_ns(edges, rows, dim) * 1e-6, (edges * 0.35 * dim + rows * 80) * 1e-6,
+          (pairs * (0.8 + 0.04 * dim) + calls) * 1e-6, (pairs * 0.138 * dim + 3 * calls) * 1e-6};
 }
 
 CpuChoice choose_cpu_attention(const AttentionInputs& in) {

@@ -29,8 +29,10 @@ TEST(Doctor, ExplainsTheChoiceForAShape) {
   const Call sparse = call(scratch, {"doctor", "--explain", "--n", "64", "--density", "0.1"});
   EXPECT_EQ(sparse.status, 0) << sparse.err;
   EXPECT_THAT(sparse.out, testing::AllOf(HasSubstr("gather"), HasSubstr("some pairs are no edges")));
-  const Call many = call(scratch, {"doctor", "--explain", "--n", "1024", "--density", "0.7"});
-  EXPECT_THAT(many.out, HasSubstr("0 of 2 forward, 2 backward"));
+  const Call half = call(scratch, {"doctor", "--explain", "--n", "1024", "--density", "0.5"});
+  EXPECT_THAT(half.out, HasSubstr("0 of 2 forward, 2 backward"));
+  const Call most = call(scratch, {"doctor", "--explain", "--n", "1024", "--density", "0.95"});
+  EXPECT_THAT(most.out, testing::AllOf(HasSubstr("blocks on "), HasSubstr("2 of 2 forward, 2 backward")));
   const Call full = call(scratch, {"doctor", "--explain", "--n", "64", "--density", "1"});
   EXPECT_THAT(full.out, testing::AllOf(HasSubstr("dense"), HasSubstr("all pairs are edges")));
   const Call wrong = call(scratch, {"doctor", "--explain", "--density", "1.5"});
