@@ -163,7 +163,7 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
         const int64_t batch = group.place.batch, head = group.place.head;
         const T* const queries = params.query.head(batch, head) + group.place.query * params.query.row_stride;
         T* const output = params.output + group.rows[0].row * params.value_dim;
-        const bool ordered = worth_ordering(edges, group.place.head_index);
+        const bool ordered = worth_ordering<T>(edges, group.place.head_index);
         ask_for_rows(output, group.count * params.value_dim);
         own.take(group, edges.col_indices, edges.keys, ordered);
         rests.take(group, edges.col_indices, stop);
@@ -307,7 +307,7 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
         const auto query_of = [&](int n)
                                   EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; };
         const auto grad_of = [&](int n) EDGEWISE_INLINE_LAMBDA { return grads + n * params.value_dim; };
-        const bool ordered = worth_ordering(edges, group.place.head_index);
+        const bool ordered = worth_ordering<T>(edges, group.place.head_index);
         own.take(group, edges.col_indices, edges.keys, ordered);
         rests.take(group, edges.col_indices, stop);
         const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};

@@ -77,8 +77,11 @@ inline int64_t group_buffer(const int64_t* offsets, int64_t begin, int64_t end, 
 }
 
 // Whether the rows of a head meet often enough in a range of keys for an order to pay. Of the head, not of a
-// group: with and without, sums round differently.
-inline bool worth_ordering(const CsrView& edges, int64_t head_index) {
+// group: with and without, sums round differently. Rows of bf16 are half as long and have to be widened: L2
+// is fast enough for that.
+template <typename T>
+EDGEWISE_INLINE bool worth_ordering(const CsrView& edges, int64_t head_index) {
+  if (sizeof(T) < sizeof(float)) return false;
   constexpr int64_t kLeastDegree = 64, kLeastMeetings = 2;
   const int64_t* offsets = edges.row_offsets + head_index * edges.queries;
   const int64_t count = offsets[edges.queries] - offsets[0];
