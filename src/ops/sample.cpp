@@ -39,6 +39,8 @@ using kernels::cpu::SampleScratch;
 constexpr int64_t kChunkRows = 64;
 // Keys of a head that take this much are read at random often enough to be copied to huge pages.
 constexpr int64_t kHugeKeyBytes = int64_t{4} << 20;
+// Threads keep their scratch memory, a few hundred bytes a key, up to this many keys.
+constexpr int64_t kKeptScratchKeys = 16384;
 // Sampler tables of a group of heads may take this much memory before the next group starts.
 constexpr int64_t kTableBytes = int64_t{64} << 20;
 
@@ -181,7 +183,10 @@ class RowCollector {
   template <typename Body>  // body(head index, row begin, row end, SampleScratch&, SampledRows&)
   void draw(int64_t head_begin, int64_t head_end, const Body& body) {
     share_tasks(head_begin * chunks_per_head_, head_end * chunks_per_head_, [&](int64_t chunk) {
-      thread_local SampleScratch scratch;
+      // Kept from call to call, unless the rows are so long that it may hold tens of megabytes.
+      thread_local SampleScratch kept;
+      SampleScratch own;
+      SampleScratch& scratch = shape_.keys <= kKeptScratchKeys ? kept : own;
       const int64_t first = chunk % chunks_per_head_ * kChunkRows;
       body(chunk / chunks_per_head_, first, std::min(first + kChunkRows, shape_.queries), scratch,
            chunks_[static_cast<size_t>(chunk)]);
