@@ -27,9 +27,10 @@ TransformerXlAttentionImpl::TransformerXlAttentionImpl(TransformerXlOptions opti
   TORCH_CHECK_VALUE(options.memory >= 0 && options.clamp_length >= 0,
                     "TransformerXlAttention: expected memory and clamp_length of at least 0; got ",
                     options.memory, " and ", options.clamp_length);
-  TORCH_CHECK_VALUE(!options.same_length || options.memory >= 1,
-                    "TransformerXlAttention: expected a memory of at least 1 with same_length, where a query sees "
-                    "`memory` keys, itself included; got 0");
+  TORCH_CHECK_VALUE(
+      !options.same_length || options.memory >= 1,
+      "TransformerXlAttention: expected a memory of at least 1 with same_length, where a query sees "
+      "`memory` keys, itself included; got 0");
   q_proj = register_module("q_proj", plain_linear(width, width));
   k_proj = register_module("k_proj", plain_linear(width, width));
   v_proj = register_module("v_proj", plain_linear(width, width));
