@@ -241,7 +241,9 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   const AttentionInputs in = row_contiguous(given);
   // Credit is a number per edge.
   const bool per_edge_wanted = credit.rule != kernels::CreditRule::kNone || credit.probes;
-  const std::vector<char> blocks = gather || per_edge_wanted ? std::vector<char>() : plan_heads(in).backward;
+  std::vector<char> blocks = gather || per_edge_wanted ? std::vector<char>() : plan_heads(in).backward;
+  // In a product one number that is not finite would reach every key.
+  if (std::find(blocks.begin(), blocks.end(), 1) != blocks.end() && !is_finite(grad_output)) blocks.clear();
   const EdgeShape& shape = in.edges.shape();
   const at::Tensor grad = grad_output.contiguous(), output = forward.output.contiguous();
   const auto per_edge = [&](int64_t count) {

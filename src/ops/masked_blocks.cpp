@@ -8,9 +8,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,16 +27,16 @@ namespace {
 
 constexpr int64_t kBlockRows = 64;  // rows of a block: with 2048 keys, 512 KiB of scores
 
-bool is_finite(const at::Tensor& tensor) {
-  return (tensor.sum() * 0).item<float>() == 0;
-}
-
 // body(task) for all tasks, each by one thread.
 template <typename Body>
 void for_tasks(int64_t tasks, const Body& body) {
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, std::min<int64_t>(tasks, at::get_num_threads()), 1, [&](int64_t, int64_t) {
-    const at::NoGradGuard guard;  // a thread's own
+    // A thread's own: what the caller set up (no gradients, inference mode) does not reach it, and what the
+    // caller may have set (autocast) must not.
+    const at::NoGradGuard guard;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     for (int64_t task = next++; task < tasks; task = next++) body(task);
   });
 }
@@ -52,6 +54,10 @@ at::Tensor head_of(const at::Tensor& tensor, int64_t n) {
 }
 
 }  // namespace
+
+bool is_finite(const at::Tensor& tensor) {
+  return (tensor.sum() * 0).item<float>() == 0;
+}
 
 bool HeadPlan::any_forward() const {
   return std::find(forward.begin(), forward.end(), 1) != forward.end();
@@ -71,7 +77,9 @@ HeadPlan plan_heads(const AttentionInputs& in) {
     plan.forward.push_back(costs.blocks_forward_ms < costs.gather_forward_ms);
     plan.backward.push_back(costs.blocks_backward_ms < costs.gather_backward_ms);
   }
-  if ((plan.any_forward() || plan.any_backward()) && !(is_finite(in.key) && is_finite(in.value))) return {};
+  if ((plan.any_forward() || plan.any_backward()) &&
+      !(is_finite(in.query) && is_finite(in.key) && is_finite(in.value)))
+    return {};
   return plan;
 }
 

@@ -15,9 +15,10 @@ struct HeadPlan {
   bool any_backward() const;
 };
 
-// By predicted cost (ops/cpu_choice.cpp). Nothing in blocks where a key or value is not finite: what has no
-// edge must not be touched by it.
+// By predicted cost (ops/cpu_choice.cpp). Nothing in blocks where a query, key or value is not finite: what
+// has no edge must not be touched by it. Likewise, backward, for the gradient.
 HeadPlan plan_heads(const AttentionInputs& in);
+bool is_finite(const at::Tensor& tensor);
 
 // Fill the planned heads of `result`.
 void masked_forward(const AttentionInputs& in, const std::vector<char>& heads, AttentionForward& result);

@@ -17,7 +17,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 }
 
 at::Tensor add_dropped(const at::Tensor& x, const at::Tensor& update, double p, bool training) {
-  if (!cuda_takes_add(x, update)) return x + at::dropout(update, p, training);
+  if (p >= 1 || !cuda_takes_add(x, update)) return x + at::dropout(update, p, training);
   return cuda_add_dropped(x, update, training ? p : 0.0);
 }
 

@@ -1,6 +1,7 @@
 #include <edgewise/train/device_profile.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 
 #include <c10/util/Exception.h>
@@ -20,7 +21,7 @@ std::string short_name(std::string name) {
        {"at::native::", "(anonymous namespace)::", "edgewise::", "cuda::", "c10::", "at::"})
     for (size_t at = name.find(scope); at != std::string::npos; at = name.find(scope, at))
       name.erase(at, std::string(scope).size());
-  if (name.size() > kLongest) name = name.substr(0, kLongest - 3) + "...";
+  if (name.size() > kLongest) name.replace(kLongest - 3, std::string::npos, "...");
   return name;
 }
 
@@ -35,7 +36,12 @@ DeviceProfile::DeviceProfile() {
 }
 
 DeviceProfile::~DeviceProfile() {
-  if (listening_) torch::autograd::profiler::disableProfiler();
+  if (!listening_) return;
+  try {
+    torch::autograd::profiler::disableProfiler();
+  } catch (const std::exception& error) {  // another error is on its way out: it is the one to show
+    TORCH_WARN("DeviceProfile: could not stop: ", error.what());
+  }
 }
 
 std::vector<ProfileLine> DeviceProfile::stop() {

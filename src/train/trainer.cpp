@@ -203,7 +203,8 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
   return {std::move(report), std::move(host_norm), batch, random};
 }
 
-// A step whose loss or gradient was not finite has left the parameters alone and fails here.
+// A step whose loss or gradient was not finite fails here; with such a gradient it has left the parameters
+// alone.
 StepReport Trainer::State::finish_step(const RunningStep& step) {
   StepReport report = step.report.read();
   check_gradient_norm(*model, step.norm.get().item<double>(), step.batch, step_options, step.random);
@@ -369,9 +370,15 @@ RunSummary Trainer::State::run() {
     while (info.step < recipe.train.steps && !StopSignal::requested()) {
       const data::Batch batch = next_batch(batches);
       if (rows && info.step % rows->full_batches() == 0) info.memories.clear();  // the text begins again
-      RunningStep step = begin_step(batch);
+      std::optional<RunningStep> step;
+      try {
+        step.emplace(begin_step(batch));
+      } catch (...) {
+        if (running) finish_step(*running);  // what went wrong first is what to report
+        throw;
+      }
       if (running) finish_step(*running);
-      running.emplace(std::move(step));
+      running = std::move(step);
       ++info.step;
       ++lap.steps;
       lap.examples += batch.size();

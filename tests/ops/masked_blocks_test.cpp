@@ -4,9 +4,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
+
+#include <limits>
 
 #include "kit/random_inputs.h"
 
@@ -54,6 +58,31 @@ TEST(MaskedBlocks, AgreeWithGatheredEdges) {
     expect_close(found.key, expected.key, "key");
     expect_close(found.value, expected.value, "value");
   }
+}
+
+TEST(MaskedBlocks, RunInInferenceModeOnAllThreads) {
+  const Problem p({2, 2, 150, 133}, 24, 40, 0.97);
+  const c10::InferenceMode guard;
+  AttentionForward forward{at::empty(p.gathered.output.sizes()), at::empty(p.gathered.lse.sizes()), {}};
+  masked_forward(p.in, {1, 1, 1, 1}, forward);
+  expect_close(forward.output, p.gathered.output, "output");
+}
+
+// A number that is not finite stays with its own query, as where edges are gathered.
+TEST(MaskedBlocks, WhatIsNotFiniteDoesNotSpread) {
+  const at::NoGradGuard guard;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Problem p({1, 1, 600, 600}, 32, 32, 0.97);
+  ASSERT_TRUE(plan_heads(p.in).any_forward());
+  ASSERT_TRUE(plan_heads(p.in).any_backward());
+  p.grad.select(2, 300).fill_(nan);  // the row with no edge
+  const AttentionBackward backward = kernel_backward(p.in, kernel_forward(p.in), p.grad, {});
+  EXPECT_TRUE(is_finite(backward.key) && is_finite(backward.value));
+  p.in.query = p.in.query.clone();
+  p.in.query.select(2, 7).fill_(nan);
+  const AttentionForward forward = kernel_forward(p.in);
+  EXPECT_TRUE(forward.output.select(2, 7).isnan().all().item<bool>());
+  EXPECT_TRUE(is_finite(forward.output.slice(2, 8)));
 }
 
 TEST(MaskedBlocks, HugeScoresStayNormalised) {

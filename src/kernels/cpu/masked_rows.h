@@ -44,7 +44,7 @@ void masked_rows(const MaskedRowsParams<T>& params, int64_t row_begin, int64_t r
     const V top = V::broadcast(largest(tops));
     for_keys([&](int64_t j, int lanes) EDGEWISE_INLINE_LAMBDA {
       // At an edge s <= top; elsewhere the bound keeps exp finite.
-      const V below = max(top - scale * V::load_first(scores + j, lanes), zero);
+      const V below = max(zero, top - scale * V::load_first(scores + j, lanes));
       const V weights = V::load_first(is_edge + j, lanes) * exp(zero - below);
       zero.store(is_edge + j);
       weights.store_first(scores + j, lanes);

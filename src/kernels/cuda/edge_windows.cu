@@ -182,10 +182,12 @@ __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_consta
       if (bits[s]) store_word(list + 4 * at, token + (s / 2 * kTile + s % 2 * kHalf) + bits[s]);
     }
     __syncwarp();
-    // The places left over name a token that their group reads anyway.
+    // The places left over name a token that their group reads anyway; with a single entry only the first
+    // group has one.
     if (total + lane < filled) {
       const int n = total + lane, at = place(n);
-      store_word(list + 4 * at, load_word(list + 4 * (n >= groups ? at & ~7 : 0)) & 0xFFFF0000u);
+      store_word(list + 4 * at,
+                 load_word(list + 4 * (n >= groups && total >= groups ? at & ~7 : 0)) & 0xFFFF0000u);
     }
     __syncwarp();
     auto* const to = reinterpret_cast<uint4*>(p.lists.entries + (index + block) * kWindowBlock);

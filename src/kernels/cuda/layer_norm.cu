@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   // The groups of the thread block, one after the other: the same order in every run.
-  __shared__ float sums[2][kDim];
+  __shared__ alignas(16) float sums[2][kDim];
   for (int turn = 0; turn < kRows; ++turn) {
     if (turn == group) {
 #pragma unroll
