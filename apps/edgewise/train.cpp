@@ -196,7 +196,9 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--resume", arguments->resume,
                     "continue a run from its last checkpoint, bit for bit: train --resume RUN");
   command->add_flag("--quiet", arguments->quiet, "no progress, only the result");
-  command->add_flag("--profile", arguments->profile, "print where the time went, by phase and by operation");
+  command->add_flag("--profile", arguments->profile,
+                    "print where the time went, by phase and by operation, and on a GPU by kernel; for a few "
+                    "hundred steps");
   command->add_flag("--print-recipe", arguments->print_recipe,
                     "print the recipe with every key, as the run folder keeps it, and stop");
   command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");

@@ -5,7 +5,6 @@
 
 #include <edgewise/data/characters.h>
 #include <edgewise/graph/mask_counts.h>
-#include <edgewise/train/metrics.h>
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/trainer.h>
@@ -15,6 +14,7 @@
 #include <torch/torch.h>
 
 #include "kit/devices.h"
+#include "kit/recorded.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::train {
@@ -103,14 +103,7 @@ std::string recorded(const std::filesystem::path& folder, bool wait) {
   options.progress = false;
   if (wait) options.after_step = [](int64_t) {};  // then every step is waited for
   Trainer(text_recipe(25), letters(), options).run();
-  std::string all;
-  for (MetricRecord& record : read_metrics(folder / "metrics.jsonl")) {
-    std::erase_if(record, [](const auto& field) {
-      return field.first.starts_with("time_") || field.first.starts_with("memory_");
-    });
-    all += to_json_line(record) + "\n";
-  }
-  return all;
+  return kit::recorded_without_timings(folder);
 }
 
 TEST_F(CudaStep, ReadingLateChangesNothing) {

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "kit/recorded.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::train {
@@ -77,17 +78,6 @@ RunSummary run_text(const Recipe& recipe, const std::filesystem::path& folder, b
   return Trainer(recipe, some_text(recipe.data.length), options).run();
 }
 
-std::string without_timings(const std::filesystem::path& folder) {
-  std::string all;
-  for (MetricRecord& record : read_metrics(folder / "metrics.jsonl")) {
-    std::erase_if(record, [](const auto& field) {
-      return field.first.starts_with("time_") || field.first.starts_with("memory_");
-    });
-    all += to_json_line(record) + "\n";
-  }
-  return all;
-}
-
 class EveryAttention : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryAttention,
                          testing::Values("dense", "window", "sbm", "sac", "adaptive_span", "transformer_xl",
@@ -101,7 +91,7 @@ TEST_P(EveryAttention, ResumesBitForBit) {
     if (step == 5) std::raise(SIGINT);
   });
   run_text(recipe, scratch / "cut", true);
-  EXPECT_EQ(without_timings(scratch / "whole"), without_timings(scratch / "cut"));
+  EXPECT_EQ(kit::recorded_without_timings(scratch / "whole"), kit::recorded_without_timings(scratch / "cut"));
   for (const char* name : {"last.safetensors", "best.safetensors"}) {
     const auto a = io::load_safetensors(scratch / "whole" / "checkpoints" / name),
                b = io::load_safetensors(scratch / "cut" / "checkpoints" / name);
