@@ -141,5 +141,18 @@ TEST(Targets, NegativeLabelsAreNone) {
   EXPECT_NEAR(item_rewards(logits, batch)[1].item<double>(), expected, 1e-12);
 }
 
+TEST(Targets, LogitsInBf16AreSummedInFp32) {
+  const data::Batch batch = make_batch(true);
+  const at::Tensor logits = torch::randn({6, 10, 3}).to(torch::kBFloat16).requires_grad_();
+  const at::Tensor wide = logits.detach().to(torch::kDouble).requires_grad_();
+  const at::Tensor sum = task_loss(logits, batch).sum, expected = task_loss(wide, batch).sum;
+  EXPECT_EQ(sum.scalar_type(), torch::kFloat);
+  EXPECT_NEAR(sum.item<double>(), expected.item<double>(), 1e-4);
+  sum.backward();
+  expected.backward();
+  // Rounded once, into the logits' own type.
+  EXPECT_TRUE(torch::allclose(logits.grad().to(torch::kDouble), wide.grad(), 1.0 / 256, 1e-6));
+}
+
 }  // namespace
 }  // namespace edgewise::train
