@@ -1,7 +1,9 @@
 // edgewise bench train: training steps of a recipe (gradient and optimiser; no evaluation, no files) against
-// the same recipe with dense attention, on the same batches, in turn.
+// the same recipe with dense attention, on the same batches, in turn; of the recipe's data, or over lengths
+// (--n) and learned densities (--density) on random tokens.
 #include <edgewise/data/batches.h>
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/cost.h>
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/step.h>
@@ -20,6 +22,8 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> recipes, overrides;
+  std::vector<int64_t> lengths = {0};   // 0 = the recipe's data
+  std::vector<double> densities = {1};  // 1 = as the model starts
   double seconds = 10;
   bool json = false;
 };
@@ -41,9 +45,28 @@ struct Contender {
   }
 
   train::StepReport step(const data::Batch& batch, uint64_t number) {
+    return step(batch, number, schedule.at(0), recipe.train.density_weight);
+  }
+
+  // Trains with little but the density to lose until it is at most `wanted`.
+  void reach_density(double wanted, const std::vector<data::Batch>& batches) {
+    constexpr uint64_t kMostSteps = 2000;
+    const train::SchedulePoint point{.learning_rate = 3e-4, .beta1 = 0.9};
+    double density = 1;
+    for (uint64_t number = 0; number < kMostSteps && density > wanted; ++number)
+      density = step(batches[number % batches.size()], number, point, /*density_weight=*/30)
+                    .density.mean()
+                    .item<double>();
+    TORCH_CHECK(density <= wanted, "bench train: expected a density of at most ", wanted, " after ",
+                kMostSteps, " steps of ", recipe.attention.kind, " attention; it is ", density,
+                ". Only attention that learns its edges (sbm) comes down: leave --density out");
+  }
+
+  train::StepReport step(const data::Batch& batch, uint64_t number, const train::SchedulePoint& point,
+                         double density_weight) {
     train::StepOptions options;
     options.micro_batch = recipe.train.micro_batch;
-    options.density_weight = recipe.train.density_weight;
+    options.density_weight = density_weight;
     options.count_padding = train::density_counts_padding(recipe);
     options.edge_samples = recipe.train.edge_samples;
     options.precision = train::parse_precision(recipe.train.precision);
@@ -51,7 +74,7 @@ struct Contender {
     optimizer.zero_grad();
     const train::PendingReport report = train::begin_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
-    optimizer.step(schedule.at(0), optimizer.gradient_norm(), recipe.train.grad_clip);
+    optimizer.step(point, optimizer.gradient_norm(), recipe.train.grad_clip);
     if (device.is_cuda()) torch::cuda::synchronize();
     return report.read();
   }
@@ -63,11 +86,13 @@ struct Contender {
   train::Schedule schedule;
 };
 
-BenchCase measure_recipe(const std::string& path, const Arguments& a) {
-  std::vector<std::string> dense_overrides = a.overrides;
+BenchCase measure_recipe(const std::string& path, int64_t length, double wanted, const Arguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (length > 0) overrides.push_back("model.max_length=" + std::to_string(length));
+  std::vector<std::string> dense_overrides = overrides;
   dense_overrides.push_back("attention.kind=dense");
-  const train::Recipe recipe = train::load_recipe(path, a.overrides);
-  const auto dataset = open_dataset(recipe);
+  const train::Recipe recipe = train::load_recipe(path, overrides);
+  const auto dataset = length > 0 ? train::noise_dataset(recipe, length) : open_dataset(recipe);
   Contender mine(recipe, *dataset), dense(train::load_recipe(path, dense_overrides), *dataset);
   // A few batches, the same for both; their making is not measured.
   constexpr int64_t kBatches = 4;
@@ -81,6 +106,7 @@ BenchCase measure_recipe(const std::string& path, const Arguments& a) {
     batches.push_back(dataset->batch(data::Split::kTrain, indices));
     for (const at::Tensor& mask : batches.back().masks) tokens += mask.sum().item<double>() / kBatches;
   }
+  if (wanted < 1) mine.reach_density(wanted, batches);
   double density = 0;
   uint64_t mine_step = 0, dense_step = 0;
   const std::vector<Timing> times = measure_together(
@@ -102,7 +128,9 @@ BenchCase measure_recipe(const std::string& path, const Arguments& a) {
 
 int run(const Arguments& a) {
   CaseReport report(a.json);
-  for (const std::string& recipe : a.recipes) report.add(measure_recipe(recipe, a));
+  for (const std::string& recipe : a.recipes)
+    for (const int64_t length : a.lengths)
+      for (const double density : a.densities) report.add(measure_recipe(recipe, length, density, a));
   report.print();
   return 0;
 }
@@ -119,6 +147,12 @@ void add_bench_train(CLI::App& bench, Action& action) {
       ->add_option("--set", arguments->overrides,
                    "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")
       ->allow_extra_args(false);
+  command->add_option("--n", arguments->lengths, "sequence lengths, of random tokens; 0 = the recipe's data")
+      ->check(whole_number(0));
+  command
+      ->add_option("--density", arguments->densities,
+                   "densities that the edges are first trained down to; 1 = as the model starts")
+      ->check(number_above(0));
   command->add_option("--seconds", arguments->seconds, "time per contender")
       ->capture_default_str()
       ->check(number_above(0));

@@ -2,6 +2,7 @@
 #include <edgewise/attention/special_cases.h>
 #include <edgewise/ops/scored_attention.h>
 
+#include <c10/core/InferenceMode.h>
 #include <torch/types.h>
 
 #include "attention/special_heads.h"
@@ -38,7 +39,9 @@ at::Tensor TreeAttentionImpl::attend_edges(const at::Tensor& query, const at::Te
 }
 
 const TreeAttentionImpl::Edges& TreeAttentionImpl::own_edges(const EdgeRequest& request) {
-  if (!own_ || own_->edges.shape() != request.shape() || own_->edges.device() != request.query.device()) {
+  // What is made in inference mode, here or later of these edges, cannot serve training.
+  if (!own_ || own_->edges.shape() != request.shape() || own_->edges.device() != request.query.device() ||
+      own_->types.is_inference() != c10::InferenceMode::is_enabled()) {
     const EdgeSet edges = tree->choose(request).edges;
     own_ = Edges{edges, tree->types(edges)};
   }

@@ -8,6 +8,7 @@
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <ostream>
 
@@ -31,15 +32,18 @@ EdgeChoice WindowEdges::choose(const EdgeRequest& request) {
   const EdgeShape shape = request.shape();
   const at::Device device = request.query.device();
   const bool keep = !request.key_mask && !request.known_keys;  // a growing sequence never asks again
+  // What is made in inference mode, here or later of these edges, cannot serve training.
+  const bool inference = c10::InferenceMode::is_enabled();
   if (keep && last_ && last_->edges.shape() == shape && last_->edges.device() == device &&
-      last_->is_causal == request.is_causal && last_->query_offset == request.query_offset)
+      last_->is_causal == request.is_causal && last_->query_offset == request.query_offset &&
+      last_->inference == inference)
     return plain_choice(last_->edges);
   const at::Tensor queries =
       at::arange(shape.queries, at::TensorOptions().dtype(at::kLong).device(device)) + request.query_offset;
   const int64_t ahead = request.is_causal ? 0 : width_;
   EdgeSet edges = range_edges(shape, (queries - width_).unsqueeze(0), (queries + ahead + 1).unsqueeze(0));
   if (!keep) return plain_choice(restricted(edges, request));
-  last_ = Answer{edges, request.is_causal, request.query_offset};
+  last_ = Answer{edges, request.is_causal, request.query_offset, inference};
   return plain_choice(std::move(edges));
 }
 

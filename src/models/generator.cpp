@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/philox.h"
@@ -20,6 +21,10 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, d
   TORCH_CHECK_VALUE(wide.dim() == 1 && wide.numel() > 0, "sample_token: expected logits [vocabulary]; got ",
                     logits.sizes());
   const double* const values = wide.const_data_ptr<double>();
+  TORCH_CHECK_VALUE(
+      std::none_of(values, values + wide.numel(), [](double v) { return std::isnan(v); }),
+      "sample_token: expected logits; some are not a number. The model's parameters or its "
+      "input may not be finite: evaluate the run (edgewise eval), or take an earlier checkpoint.");
   std::vector<int64_t> order(static_cast<size_t>(wide.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return values[a] > values[b]; });

@@ -46,7 +46,8 @@ TaskLoss task_loss(const at::Tensor& logits, const data::Batch& batch) {
     scores = logits.index({targets});  // [targets, classes]
     labels = labels.index({targets});
   }
-  // A model in bf16 gives logits of eight bits: their logarithms and the sum over thousands of targets need more.
+  // A model in bf16 gives logits of eight bits: their logarithms and the sum over thousands of targets need
+  // more.
   if (at::isReducedFloatingType(scores.scalar_type())) scores = scores.to(at::kFloat);
   namespace F = torch::nn::functional;
   return {F::cross_entropy(scores, labels, F::CrossEntropyFuncOptions().reduction(torch::kSum)),

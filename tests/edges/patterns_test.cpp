@@ -1,6 +1,9 @@
 // Patterns and unions against masks written out.
 #include <edgewise/edges/patterns.h>
 #include <edgewise/edges/sbm_edges.h>
+#include <edgewise/ops/functional.h>
+
+#include <c10/core/InferenceMode.h>
 
 #include <gtest/gtest.h>
 
@@ -37,6 +40,24 @@ TEST(Patterns, WindowFullAndGiven) {
   EXPECT_TRUE(at::equal(GivenEdges(given).choose(request(6, 6)).edges.to_mask(), given.to_mask()));
   EXPECT_THROW(GivenEdges(given).choose(request(6, 7)), c10::Error);
   EXPECT_THROW(WindowEdges(-1), c10::Error);
+}
+
+TEST(Patterns, WindowKeptFromInferenceModeDoesNotMeetTraining) {
+  WindowEdges window(2);
+  const EdgeRequest ask = request(12, 12);
+  const auto attend = [&](const at::Tensor& query) {
+    return functional::edge_attention(query, ask.key, ask.key, window.choose(ask).edges);
+  };
+  at::Tensor inferred;
+  {
+    const c10::InferenceMode guard;
+    inferred = attend(ask.query);
+  }
+  const at::Tensor query = ask.query.clone().requires_grad_();
+  const at::Tensor trained = attend(query);
+  trained.sum().backward();  // columns are made of the edges
+  EXPECT_TRUE(at::equal(trained.detach(), inferred));
+  EXPECT_TRUE(query.grad().defined());
 }
 
 TEST(Patterns, UnionGivesTheLearnerNoCreditForFixedEdges) {

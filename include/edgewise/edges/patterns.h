@@ -29,6 +29,7 @@ class WindowEdges : public EdgeSource {
     EdgeSet edges;
     bool is_causal;
     int64_t query_offset;
+    bool inference;  // made in torch's inference mode
   };
   std::optional<Answer> last_;
 };

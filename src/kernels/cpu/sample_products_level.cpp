@@ -117,7 +117,7 @@ struct ProductEstimate {
   ProductEstimate(const ProductParams& params, const ProductRow& row, const Value& product,
                   const Value& scale, const Value& error, const Value& length) {
     const Value p = product * scale * row.scale + params.exploration;
-    spread = error * row.length + length * row.error + (p * 1e-5f + 1e-6f);
+    spread = error * (row.length + row.error) + length * row.error + (p * 1e-5f + 1e-6f);
     likely = p < 1.0f ? p : Value{} + 1.0f;
     if (!params.poisson) return;
     Value series = Value{} + 1.0f;  // 1 - exp(-p) = p (1 - p/2 (1 - p/3 ...)), error below 1e-6
