@@ -6,7 +6,6 @@
 #include <edgewise/train/svg_plot.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -15,6 +14,7 @@
 #include "datasets.h"
 #include "lra_paper.h"
 #include "runs.h"
+#include "seeds.h"
 #include "table.h"
 
 namespace edgewise::app {
@@ -24,20 +24,6 @@ struct ReproduceArguments {
   std::vector<std::string> runs;
   std::string svg;
 };
-
-struct Spread {
-  double mean = 0, deviation = 0;
-  size_t count = 0;
-};
-
-Spread spread_of(const std::vector<double>& values) {
-  Spread result{0, 0, values.size()};
-  for (const double value : values) result.mean += value / static_cast<double>(values.size());
-  for (const double value : values) result.deviation += (value - result.mean) * (value - result.mean);
-  if (values.size() > 1)
-    result.deviation = std::sqrt(result.deviation / static_cast<double>(values.size() - 1));
-  return result;
-}
 
 // Runs that differ in their seed only.
 struct Group {
@@ -77,13 +63,7 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::map<std::string, Group> groups;  // by everything but the seed
   for (const Run& run : runs) {
     if (!run.test) continue;
-    train::Recipe same = run.recipe;
-    same.train.seed = 0;
-    // Where and how often is of no account.
-    same.data.path = same.train.device = "";
-    same.train.threads = same.train.eval_every = same.train.checkpoint_every = same.train.log_every = 0;
-    same.train.micro_batch = 0;
-    Group& group = groups[train::to_toml(same)];
+    Group& group = groups[recipe_but_seed(run)];
     group.task = task_index(run);
     group.kind = run.recipe.attention.kind;
     if (group.is_sbm()) {
@@ -101,13 +81,6 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::vector<Group> result;
   for (auto& [key, group] : groups) result.push_back(std::move(group));
   return result;
-}
-
-std::string show(const Spread& spread) {
-  std::string text = fixed(spread.mean, 2);
-  if (spread.count > 1)
-    text += " ± " + fixed(spread.deviation, 2) + " (" + std::to_string(spread.count) + ")";
-  return text;
 }
 
 // "39.93 ± 0.77 (3)*": the star says that fewer examples were seen than in the published recipe.

@@ -87,9 +87,13 @@ Run read_run(const std::string& folder, const std::string& command) {
       }
     } else if (what == "test") {
       run.test = TestFigures{
-          number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}};
-      if (train::find_metric(record, "bits_per_character"))
-        run.test->bits = number_of(record, "bits_per_character");
+          number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
+      const auto optional_number = [&](const char* name) {
+        return train::find_metric(record, name) ? std::optional(number_of(record, name)) : std::nullopt;
+      };
+      run.test->bits = optional_number("bits_per_character");
+      run.test->precision = optional_number("edge_precision");
+      run.test->recall = optional_number("edge_recall");
     }
   }
   for (size_t i = 0; i < run.head_densities.size(); ++i) {

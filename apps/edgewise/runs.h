@@ -14,8 +14,9 @@ namespace edgewise::app {
 
 struct TestFigures {
   double accuracy = 0, loss = 0;
-  std::vector<double> density;  // layer by layer, head by head
-  std::optional<double> bits;   // per character, of texts
+  std::vector<double> density;              // layer by layer, head by head
+  std::optional<double> bits;               // per character, of texts
+  std::optional<double> precision, recall;  // of the chosen edges, for tasks that know the right ones
   double mean_density() const;
 };
 

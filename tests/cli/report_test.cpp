@@ -33,6 +33,29 @@ std::string listops_recipe(const std::string& attention, int seed, const std::st
          "\n[train]\nsteps = 5000\nbatch = 128\nseed = " + std::to_string(seed) + "\n" + more;
 }
 
+TEST(Compare, MakesOneRowOfRunsThatDifferInTheirSeed) {
+  const ScratchFolder scratch;
+  write_run(scratch, "dense-0", listops_recipe("kind = \"dense\"", 0), "0.37", "[1.0, 1.0, 1.0, 1.0]");
+  write_run(scratch, "dense-1", listops_recipe("kind = \"dense\"", 1), "0.38", "[1.0, 1.0, 1.0, 1.0]");
+  write_run(scratch, "full-0", listops_recipe("kind = \"full\"", 0), "0.39", "[1.0, 1.0, 1.0, 1.0]");
+  const std::vector<std::string> runs = {scratch.file("dense-0"), scratch.file("dense-1"),
+                                         scratch.file("full-0")};
+  const auto compare = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"compare"};
+    arguments.insert(arguments.end(), runs.begin(), runs.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return call(scratch, arguments);
+  };
+  const Call together = compare({"--seeds", "--svg", scratch.file("curves.svg")});
+  ASSERT_EQ(together.status, 0) << together.err;
+  EXPECT_THAT(together.out, testing::ContainsRegex("dense  +5000  +37.50 ± 0.71 \\(2\\)"));
+  EXPECT_THAT(together.out, testing::ContainsRegex("full-0  +5000  +39.00 "));
+  EXPECT_THAT(together.out, testing::Not(HasSubstr("dense-0")));
+  EXPECT_THAT(scratch.read("curves.svg"), HasSubstr(">dense<"));
+  const Call alone = compare({});
+  EXPECT_THAT(alone.out, testing::AllOf(HasSubstr("dense-0"), HasSubstr("dense-1")));
+}
+
 TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
   const ScratchFolder scratch;
   const std::string published = "kind = \"sbm\"\npreset = \"published\"",
