@@ -176,6 +176,8 @@ std::vector<RecipeField> make_fields() {
       field(train, &T::grad_clip, "train.grad_clip", "largest norm of the whole gradient; 0 = no limit", at_least(0)),
       field(train, &T::density_weight, "train.density_weight", "lambda: weight of the mean edge density in the loss",
             at_least(0)),
+      field(train, &T::density_warmup, "train.density_warmup",
+            "steps over which the weight of the density rises from 0; 0 = whole from the start", at_least(0)),
       field(train, &T::edge_samples, "train.edge_samples", "draws of the edges per sequence and step", at_least(1)),
       field(train, &T::eval_every, "train.eval_every", "steps between validations", at_least(1)),
       field(train, &T::eval_batches, "train.eval_batches", "batches per validation; 0 = all", at_least(0)),

@@ -30,6 +30,10 @@ std::string_view to_string(ScheduleKind kind) {
   return kind == ScheduleKind::kOneCycle ? "one_cycle" : "constant";
 }
 
+double rising_weight(double whole, int64_t warmup, int64_t step) {
+  return step >= warmup ? whole : whole * static_cast<double>(step) / static_cast<double>(warmup);
+}
+
 Schedule::Schedule(const ScheduleOptions& options) : options_(options) {
   TORCH_CHECK_VALUE(options.peak > 0 && std::isfinite(options.peak),
                     "Schedule: expected a positive learning rate; got ", options.peak);

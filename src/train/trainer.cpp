@@ -193,6 +193,8 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
                             .layer = 0,
                             .first_item = 0};
   optimizer.zero_grad();
+  step_options.density_weight =
+      rising_weight(recipe.train.density_weight, recipe.train.density_warmup, info.step);
   PendingReport report =
       begin_gradients(*model, batch, step_options, random, dataset->is_text() ? &info.memories : nullptr);
   RECORD_USER_SCOPE("optimizer");

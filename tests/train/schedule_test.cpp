@@ -69,6 +69,14 @@ TEST(Constant, StaysPut) {
   EXPECT_EQ(schedule.at(5).beta1, 0.9);
 }
 
+TEST(RisingWeight, IsWholeFromItsWarmUpOn) {
+  EXPECT_EQ(rising_weight(0.3, 0, 0), 0.3);
+  EXPECT_EQ(rising_weight(0.3, 10, 0), 0);
+  EXPECT_DOUBLE_EQ(rising_weight(0.3, 10, 5), 0.15);
+  EXPECT_EQ(rising_weight(0.3, 10, 10), 0.3);
+  EXPECT_EQ(rising_weight(0.3, 10, 1000), 0.3);
+}
+
 TEST(Schedule, MistakesAreExplained) {
   EXPECT_THROW(parse_schedule("cosine"), c10::ValueError);
   EXPECT_THROW(Schedule({.kind = ScheduleKind::kOneCycle, .peak = 1, .steps = 5, .warmup = 6}),

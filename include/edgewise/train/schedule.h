@@ -25,6 +25,9 @@ struct SchedulePoint {
   double beta1 = 0.9;
 };
 
+// A weight that rises linearly, from 0 at step 0 to `whole` at step `warmup`.
+double rising_weight(double whole, int64_t warmup, int64_t step);
+
 class Schedule {
  public:
   explicit Schedule(const ScheduleOptions& options);  // throws on a warm-up longer than the run
