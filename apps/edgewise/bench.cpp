@@ -1,6 +1,8 @@
 // edgewise bench: measurements, always beside dense attention in the same process.
 #include "bench.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -36,6 +38,16 @@ std::vector<Timing> measure_together(const std::vector<Body>& bodies, double sec
     result.push_back({quantile(0.5), (quantile(0.75) - quantile(0.25)) / quantile(0.5), each.front()});
   }
   return result;
+}
+
+double cuda_peak_bytes(const Body& body) {
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(at::kCUDA);
+  const auto held = [&] { return allocator->getDeviceStats(0).allocated_bytes[kAll]; };
+  allocator->resetPeakStats(0);
+  const auto before = held().current;
+  body();
+  return static_cast<double>(held().peak - before);
 }
 
 Timing measure(const Body& body, double seconds, int least) {

@@ -12,11 +12,9 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/rand_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/cuda.h>
 
@@ -28,6 +26,7 @@
 
 #include "bench.h"
 #include "bench_cuda_report.h"
+#include "published_path.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -135,17 +134,6 @@ Times time_dense(const Arguments& a, const Inputs& in) {
   context.setSDPUseMemEfficient(true);
   context.setSDPUseMath(true);
   return best;
-}
-
-// The published training path: every probability, a full mask, a dense masked softmax, straight-through.
-at::Tensor published_attention(const Inputs& in) {
-  const at::Tensor p = in.membership.matmul(in.key_side.transpose(2, 3)).clamp(0.01, 0.99);
-  const at::Tensor graph = (at::rand_like(p) < p).to(p.scalar_type());
-  const at::Tensor straight = graph + p - p.detach();
-  const at::Tensor scores =
-      in.query.matmul(in.key.transpose(2, 3)) / std::sqrt(static_cast<double>(in.query.size(3)));
-  const at::Tensor weights = at::softmax(scores.masked_fill(graph == 0, -1e9), 3) * straight;
-  return weights.matmul(in.value);
 }
 
 // One gathered row per edge, sums by scatter: the way of graph libraries.
@@ -256,16 +244,13 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     const Times learned = time_attention(
         a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges, credit).output; });
     add("backward with memberships and probes", clusters, learned.both - given.forward, dense.backward);
-    add("training step", clusters,
-        device_ms(
-            a.repeats,
-            [&] {
-              in.drop_gradients();
-              const EdgeSet fresh = sample();
-              credit.probes = sample_probe_edges(fresh, credit.probe_rates, sampling);
-              functional::edge_attention(in.query, in.key, in.value, fresh, credit).output.backward(in.grad);
-            }),
-        dense.both);
+    const auto step = [&] {
+      in.drop_gradients();
+      const EdgeSet fresh = sample();
+      credit.probes = sample_probe_edges(fresh, credit.probe_rates, sampling);
+      functional::edge_attention(in.query, in.key, in.value, fresh, credit).output.backward(in.grad);
+    };
+    add("training step", clusters, device_ms(a.repeats, step), dense.both);
     if (a.others && first) {
       Arguments few = a;
       few.repeats = 3;
@@ -283,14 +268,17 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
         add("gather and scatter, forward and backward", 0, scattered.both, dense.both);
       }
     }
-    if (a.others)
-      add("published path, training step", clusters,
-          device_ms(3,
-                    [&] {
-                      in.drop_gradients();
-                      published_attention(in).backward(in.grad);
-                    }),
-          dense.both);
+    if (a.others) {
+      const auto published_step = [&] {
+        in.drop_gradients();
+        published_attention({in.query, in.key, in.value, in.membership, in.key_side}).backward(in.grad);
+      };
+      add("published path, training step", clusters, device_ms(3, published_step), dense.both);
+      in.drop_gradients();
+      const double mine = cuda_peak_bytes(step);
+      in.drop_gradients();
+      report.add_memory({n, dim, clusters, density, mine, cuda_peak_bytes(published_step)});
+    }
     first = false;
   }
 }

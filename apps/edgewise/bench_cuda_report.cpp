@@ -39,8 +39,24 @@ void CudaReport::read(const std::string& path) {
   }
 }
 
+void CudaReport::add_memory(const MemoryRow& row) {
+  constexpr double kMegabyte = 1024.0 * 1024.0;
+  if (json_)
+    std::cout << "{\"case\": \"peak memory of a training step\", \"n\": " << row.n << ", \"dim\": " << row.dim
+              << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density
+              << ", \"edgewise_mb\": " << row.bytes / kMegabyte
+              << ", \"published_mb\": " << row.published_bytes / kMegabyte << "}" << std::endl;
+  memory_.push_back("peak memory of a training step, n = " + std::to_string(row.n) + ", dim " +
+                    std::to_string(row.dim) + ", " + std::to_string(row.clusters) + " clusters, " +
+                    percent(row.density, 1) + ": " + bytes(row.bytes) + ", published path " +
+                    bytes(row.published_bytes) + " (" + fixed(row.published_bytes / row.bytes, 1) +
+                    " times)");
+}
+
 void CudaReport::print() const {
-  if (!json_) table_.print(std::cout);
+  if (json_) return;
+  table_.print(std::cout);
+  for (const std::string& line : memory_) std::cout << line << "\n";
 }
 
 void CudaReport::plot(const std::string& path) const {

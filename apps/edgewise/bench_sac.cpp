@@ -12,7 +12,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/cuda.h>
 
 #include <cstdio>
@@ -139,20 +138,15 @@ int print_peak(const Arguments& a) {
   return 0;
 }
 
-double cuda_peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
+double peak_on_cuda(const Arguments& a, int64_t n, const std::string& of) {
   Inputs in = make_inputs(a, n);
   const Body body = of == "dense" ? dense(a, in) : whole_pass(a, make_source(a, SacWalk::kRooted, of), in);
   body();  // what is made once
-  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(at::kCUDA);
-  allocator->resetPeakStats(0);
-  const auto before = allocator->getDeviceStats(0).allocated_bytes[kAll].current;
-  body();
-  return static_cast<double>(allocator->getDeviceStats(0).allocated_bytes[kAll].peak - before);
+  return cuda_peak_bytes(body);
 }
 
 double peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
-  if (a.on_cuda()) return cuda_peak_bytes(a, n, of);
+  if (a.on_cuda()) return peak_on_cuda(a, n, of);
   std::ostringstream command;
   command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench sac --peak-of " << of
           << " --n " << n << " --batch " << a.batch << " --dtype " << a.dtype << " --alpha " << a.alpha
