@@ -38,6 +38,7 @@ struct Arguments {
   int64_t tokens = 262144, heads = 4;  // tokens: B * H * n
   double probe_rate = 0.02;
   int64_t probe_unit = 16;
+  double dropout = 0;
   int repeats = 20;
   bool others = false, json = false;
   int64_t blocks = 0;       // also masks of blocks of this size on the diagonal
@@ -123,8 +124,8 @@ Times time_dense(const Arguments& a, const Inputs& in) {
     context.setSDPUseFlash(!cudnn);
     context.setSDPUseMemEfficient(false);
     context.setSDPUseMath(false);
-    const Times times =
-        time_attention(a, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value); });
+    const Times times = time_attention(
+        a, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value, {}, a.dropout); });
     best.forward = std::min(best.forward, times.forward);
     best.both = std::min(best.both, times.both);
     best.backward = std::min(best.backward, times.backward);
@@ -223,11 +224,13 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       ++sampling.random.step;
       return sample_sbm_edges(in.membership, in.key_side, sampling);
     };
+    functional::EdgeAttentionOptions options;
+    options.dropout_p = a.dropout;
     const EdgeSet edges = sample();
-    const auto add = [&](const char* name, int64_t c, double ms, double dense_ms) {
-      report.add({name, n, dim, c, density, ms, dense_ms});
+    const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
+      report.add({a.dropout > 0 ? name + ", dropout" : name, n, dim, c, density, ms, dense_ms});
     };
-    const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges); };
+    const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
     const Times given = time_attention(a, in, plain);
     if (first) {
       add("forward, edges given", 0, given.forward, dense.forward);
@@ -237,18 +240,20 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
         device_ms(a.repeats,
                   [&] {
                     const at::NoGradGuard guard;
-                    functional::edge_attention(in.query, in.key, in.value, sample());
+                    functional::edge_attention(in.query, in.key, in.value, sample(), options);
                   }),
         dense.forward);
     credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
-    const Times learned = time_attention(
-        a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges, credit).output; });
+    const Times learned = time_attention(a, in, [&] {
+      return functional::edge_attention(in.query, in.key, in.value, edges, credit, options).output;
+    });
     add("backward with memberships and probes", clusters, learned.both - given.forward, dense.backward);
     const auto step = [&] {
       in.drop_gradients();
       const EdgeSet fresh = sample();
       credit.probes = sample_probe_edges(fresh, credit.probe_rates, sampling);
-      functional::edge_attention(in.query, in.key, in.value, fresh, credit).output.backward(in.grad);
+      ++options.random.step;
+      functional::edge_attention(in.query, in.key, in.value, fresh, credit, options).output.backward(in.grad);
     };
     add("training step", clusters, device_ms(a.repeats, step), dense.both);
     if (a.others && first) {
@@ -334,6 +339,9 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
                    "probes one by one (1) or in squares of 16 queries and keys (16)")
       ->capture_default_str()
       ->check(CLI::IsMember({1, 16}));
+  command->add_option("--dropout", arguments->dropout, "dropout on the attention weights, dense ones too")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 0.9));
   command->add_option("--repeats", arguments->repeats, "calls per round, of six rounds")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -23,6 +23,7 @@ struct EdgeWindows {
   at::Tensor entries;  // [B*H, windows, blocks, 256] int32
   at::Tensor turns;    // [B*H, windows, blocks] uint8
   SparseHeads heads;
+  at::Tensor dropped = {};  // as the entries, int16: which of an entry's bits dropout removes, in one call
 };
 EdgeWindows edge_windows(const EdgeShape& shape, const at::Tensor& tiles, const SparseHeads& heads,
                          bool by_keys);

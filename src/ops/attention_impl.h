@@ -37,6 +37,7 @@ struct AttentionForward {
   at::Tensor output;   // [B, H, L, Dv]
   at::Tensor lse;      // [B, H, L], -inf for a row with no edge
   at::Tensor dropped;  // bit tiles of the edges that dropout removed, from implementations that keep them
+  double dropped_missing = -1;  // there: heads with at most so many edges are left out
   // Who computed it, so that the backward pass asks the same one: by then an edge set may have more layouts,
   // and the choice would be another.
   std::optional<functional::Backend> backend = std::nullopt;

@@ -5,7 +5,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "graph/cuda_launch.h"
-#include "graph/tiles.h"
+#include "graph/tiles_cuda.h"
 #include "kernels/cuda/gather_params.h"
 #include "ops/cuda_impl.h"
 
@@ -88,7 +88,7 @@ bool rarer_than(double density, const EdgeSet& edges) {
 
 bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat) return true;
-  if (in.dropout_p > 0) return false;  // only tiles know dropout
+  if (in.dropout_p > 0) return false;  // only tiles and windows know dropout
   return rarer_than(kGatherDensity, in.edges);
 }
 
@@ -96,8 +96,7 @@ bool by_gather(const AttentionInputs& in) {
 std::optional<double> backward_lists(const AttentionInputs& in) {
   const int64_t dim = in.query.size(3),
                 clusters = in.learner_clusters > 0 ? padded_clusters(in.learner_clusters) : 0;
-  if (!in.gradients_follow || in.dropout_p > 0 || !kernels::cuda::window_backward_takes(dim, clusters))
-    return std::nullopt;
+  if (!in.gradients_follow || !kernels::cuda::window_backward_takes(dim, clusters)) return std::nullopt;
   return backward_window_density(dim, clusters);
 }
 
@@ -106,7 +105,7 @@ std::optional<double> backward_lists(const AttentionInputs& in) {
 // which the backward pass one by one would not share.
 bool by_windows(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
-  if (in.dropout_p > 0 || by_gather(in)) return false;
+  if (by_gather(in)) return false;
   if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
@@ -119,7 +118,6 @@ std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit*
   const EdgeShape& shape = in.edges.shape();
   const int64_t dim = in.query.size(3),
                 clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
-  if (in.dropout_p > 0) return "dropout on the attention weights";
   if (!kernels::cuda::window_backward_takes(dim, clusters))
     return "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters";
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535)
@@ -139,26 +137,49 @@ kernels::cuda::UsedTiles used_tiles(const EdgeSet& edges) {
   return {flags.const_data_ptr<uint8_t>(), flags.stride(0), flags.stride(1), flags.stride(2)};
 }
 
-AttentionInputs with_aligned_rows(AttentionInputs in) {
+// As the kernels read them: rows aligned, keys of the dropout on the device.
+AttentionInputs for_kernels(AttentionInputs in) {
   in.query = aligned(in.query);
   in.key = aligned(in.key);
   in.value = aligned(in.value);
+  if (in.dropout_p > 0) in.head_keys = in.head_keys.to(in.query.device(), /*non_blocking=*/true);
   return in;
 }
+const uint64_t* stream_keys(const AttentionInputs& in) {
+  return reinterpret_cast<const uint64_t*>(in.head_keys.const_data_ptr<int64_t>());
+}
 
-// The edges that dropout removes.
-at::Tensor dropped_edges(const AttentionInputs& in) {
-  const EdgeShape& shape = in.edges.shape();
+// The edges that dropout removes: as tiles, without those of the heads `without`; and of the entries of
+// lists.
+at::Tensor dropped_edges(const AttentionInputs& in, const graph::SparseHeads& without) {
   const at::Tensor dropped = at::empty_like(in.edges.tiles());
-  const at::Tensor streams = in.head_keys.to(in.query.device(), /*non_blocking=*/true);
   kernels::cuda::TileDropoutParams params;
-  params.shape = tile_shape(shape);
+  params.shape = tile_shape(in.edges.shape());
   params.tiles = words_of(in.edges.tiles());
-  params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
+  params.stream_keys = stream_keys(in);
   params.p = in.dropout_p;
+  params.left_out = few_edges(without);
   params.dropped = words_of(dropped);
   check_launch("tile_dropout", kernels::cuda::launch_tile_dropout(params, current_stream()));
   return dropped;
+}
+at::Tensor dropped_entries(const AttentionInputs& in, const graph::EdgeWindows& windows, bool by_keys) {
+  const at::Tensor dropped = at::empty(windows.entries.sizes(), windows.entries.options().dtype(at::kShort));
+  kernels::cuda::DropWindowsParams params;
+  params.shape = tile_shape(in.edges.shape());
+  params.sparse = few_edges(windows.heads);
+  params.by_keys = by_keys;
+  params.lists = graph::window_lists(windows);
+  params.stream_keys = stream_keys(in);
+  params.p = in.dropout_p;
+  params.dropped = reinterpret_cast<uint16_t*>(dropped.mutable_data_ptr<int16_t>());
+  check_launch("drop_windows", kernels::cuda::launch_drop_windows(params, current_stream()));
+  return dropped;
+}
+const uint16_t* dropped_bits(const graph::EdgeWindows& windows) {
+  return windows.dropped.defined()
+             ? reinterpret_cast<const uint16_t*>(windows.dropped.const_data_ptr<int16_t>())
+             : nullptr;
 }
 float keep_scale(const AttentionInputs& in) {
   return in.dropout_p < 1 ? static_cast<float>(1 / (1 - in.dropout_p)) : 0;
@@ -194,6 +215,12 @@ void window_forward(const AttentionInputs& in, const graph::EdgeWindows& windows
   params.sparse = few_edges(windows.heads);
   params.lists = graph::window_lists(windows);
   params.tiles = words_of(in.edges.tiles());
+  if (in.dropout_p > 0) {
+    params.dropped = dropped_bits(windows);
+    params.stream_keys = stream_keys(in);
+    params.dropout_p = in.dropout_p;
+    params.keep_scale = keep_scale(in);
+  }
   params.output = mutable_view<Bf16>(result.output);
   params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("window_forward", kernels::cuda::launch_window_forward(params, current_stream()));
@@ -316,14 +343,22 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
   const double density = backward_window_density(dim, clusters);
   const graph::SparseHeads heads = in.edges.sparse_heads(density);
   const bool known = forward.windows && forward.windows->heads.most_edges >= heads.most_edges;
-  const graph::EdgeWindows by_queries =
-      known ? *forward.windows : in.edges.windows(density, /*by_keys=*/false);
-  const graph::EdgeWindows by_keys = in.edges.windows(density, /*by_keys=*/true);
+  graph::EdgeWindows by_queries = known ? *forward.windows : in.edges.windows(density, /*by_keys=*/false);
+  graph::EdgeWindows by_keys = in.edges.windows(density, /*by_keys=*/true);
+  if (in.dropout_p > 0) {
+    if (!by_queries.dropped.defined()) by_queries.dropped = dropped_entries(in, by_queries, false);
+    by_keys.dropped = dropped_entries(in, by_keys, true);
+  }
   kernels::cuda::WindowBackwardParams params;
   fill_backward(params, in, forward, grad, result);
   params.sparse = few_edges(heads);
   params.by_queries = graph::window_lists(by_queries);
   params.by_keys = graph::window_lists(by_keys);
+  if (in.dropout_p > 0) {
+    params.dropped_by_queries = dropped_bits(by_queries);
+    params.dropped_by_keys = dropped_bits(by_keys);
+    params.keep_scale = keep_scale(in);
+  }
   const auto rows = [&](int64_t tokens) {
     return at::empty(
         {shape.batch * shape.heads, kernels::cuda::WindowLists::blocks(tokens) * kernels::cuda::kWindowBlock,
@@ -342,6 +377,26 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
   }
   check_launch("window_backward", kernels::cuda::launch_window_backward(params, current_stream()));
   return heads;
+}
+
+// What probes in units add to the gradients of the memberships, of the heads that the tiles had.
+void unit_credit(const kernels::cuda::TileBackwardParams& tiles, const graph::EdgeUnits& units,
+                 const uint32_t* probes) {
+  kernels::cuda::UnitCreditParams params;
+  params.shape = tiles.shape;
+  params.head_dim = tiles.head_dim;
+  params.scale = tiles.scale;
+  params.query = tiles.query;
+  params.key = tiles.key;
+  params.value = tiles.value;
+  params.grad_output = tiles.grad_output;
+  params.row_values = tiles.row_values;
+  params.left_out = tiles.left_out;
+  params.by_queries = units.by_queries.const_data_ptr<uint8_t>();
+  params.by_keys = units.by_keys.const_data_ptr<uint8_t>();
+  params.credit = tiles.credit;
+  params.credit.probes = probes;
+  check_launch("unit_credit", kernels::cuda::launch_unit_credit(params, current_stream()));
 }
 
 void tile_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
@@ -368,17 +423,24 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   const at::Tensor tiles_transposed = transposed(in.edges);
   params.tiles_transposed = words_of(tiles_transposed);
   params.used = used_tiles(in.edges);
-  at::Tensor dropped_transposed, probes_transposed;
+  at::Tensor dropped, dropped_transposed, probes_transposed;
   if (in.dropout_p > 0) {
-    dropped_transposed = graph::transposed_tiles(shape, forward.dropped);
-    params.dropped = words_of(forward.dropped);
+    // Where the forward pass had more heads by windows than this one, their edges are not there.
+    const bool known = forward.dropped.defined() && forward.dropped_missing <= sparse.most_edges;
+    dropped = known ? forward.dropped : dropped_edges(in, sparse);
+    dropped_transposed = graph::cuda_transposed_tiles(shape, dropped, sparse);
+    params.dropped = words_of(dropped);
     params.dropped_transposed = words_of(dropped_transposed);
     params.keep_scale = keep_scale(in);
   }
+  const graph::EdgeUnits* units = nullptr;
   if (learner) {
     const EdgeCredit& credit = *request.learner;
     fill_learner(params, *learner, credit);
-    if (credit.probes) {
+    if (credit.probes) units = credit.probes->units();
+    if (units) {
+      params.credit.probes = nullptr;  // a pass of their own, afterwards
+    } else if (credit.probes) {
       probes_transposed = transposed(*credit.probes);
       params.credit.probes_transposed = words_of(probes_transposed);
     }
@@ -392,6 +454,7 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
     }
   }
   check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
+  if (units) unit_credit(params, *units, words_of(request.learner->probes->tiles()));
 }
 
 }  // namespace
@@ -433,7 +496,7 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
 
 AttentionForward cuda_forward(const AttentionInputs& given) {
   const c10::cuda::CUDAGuard guard(given.query.device());
-  const AttentionInputs in = with_aligned_rows(given);
+  const AttentionInputs in = for_kernels(given);
   const EdgeShape& shape = in.edges.shape();
   AttentionForward result;
   result.gathered = by_gather(in);
@@ -448,6 +511,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
     const std::optional<double> backward = backward_lists(in);
     const double density = window_density(in.query.size(3), backward.has_value());
     windows = in.edges.windows(std::max(density, backward.value_or(0)), /*by_keys=*/false);
+    if (in.dropout_p > 0) windows->dropped = dropped_entries(in, *windows, /*by_keys=*/false);
     if (in.gradients_follow && windows->entries.numel() * 4 <= kKeptWindowBytes)
       result.windows = std::make_shared<graph::EdgeWindows>(*windows);
     windows->heads = in.edges.sparse_heads(density);
@@ -464,7 +528,9 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   params.value = view<Bf16>(in.value);
   params.tiles = words_of(in.edges.tiles());
   if (in.dropout_p > 0) {
-    result.dropped = dropped_edges(in);
+    const graph::SparseHeads by_windows = windows ? windows->heads : graph::SparseHeads();
+    result.dropped = dropped_edges(in, by_windows);
+    result.dropped_missing = by_windows.most_edges;
     params.dropped = words_of(result.dropped);
     params.keep_scale = keep_scale(in);
   }
@@ -477,7 +543,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
 AttentionBackward cuda_backward(const AttentionInputs& given, const AttentionForward& given_forward,
                                 const at::Tensor& grad_output, const CreditRequest& request) {
   const c10::cuda::CUDAGuard guard(given.query.device());
-  const AttentionInputs in = with_aligned_rows(given);
+  const AttentionInputs in = for_kernels(given);
   AttentionForward forward = given_forward;
   forward.output = aligned(forward.output);
   forward.lse = forward.lse.contiguous();

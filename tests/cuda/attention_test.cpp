@@ -25,14 +25,21 @@ double relative_error(const at::Tensor& found, const at::Tensor& expected) {
   return ((f - e).norm() / e.norm().clamp_min(1e-30)).item<double>();
 }
 
+functional::EdgeAttentionOptions dropping(double p) {
+  functional::EdgeAttentionOptions options;
+  options.dropout_p = p;
+  options.random = {.seed = 3, .step = 4, .layer = 5};
+  return options;
+}
+
 struct Result {
   at::Tensor output, query, key, value;
 };
 Result run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const EdgeSet& edges,
-           const at::Tensor& grad, Backend backend) {
+           const at::Tensor& grad, Backend backend, double dropout_p = 0) {
   const at::Tensor query = q.detach().requires_grad_(), key = k.detach().requires_grad_(),
                    value = v.detach().requires_grad_();
-  functional::EdgeAttentionOptions options;
+  functional::EdgeAttentionOptions options = dropping(dropout_p);
   options.backend = backend;
   const at::Tensor output = edge_attention(query, key, value, edges, options);
   output.backward(grad);
@@ -122,33 +129,67 @@ TEST_F(CudaAttention, TakesEachHeadItsOwnWay) {
   }
 }
 
-// The same backward, and twice the same.
+// The same backward, with and without dropout, and twice the same.
 TEST_F(CudaAttention, TakesEachHeadItsOwnWayBack) {
   at::Tensor mask = kit::random_mask({2, 2, 450, 520}, 0.015, 5);
   mask.select(1, 1).logical_or_(kit::random_mask({2, 1, 450, 520}, 0.2, 6).select(1, 0));
   const EdgeSet edges = EdgeSet::from_mask(mask),
                 on_device = EdgeSet::from_trusted_tiles(edges.shape(), edges.to(at::kCUDA).tiles());
-  for (const int64_t dim : {32, 64}) {
-    const auto make = [&](int64_t tokens, int64_t seed) {
-      return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
-    };
-    const at::Tensor q = make(450, 1), k = make(520, 2), v = make(520, 3), g = make(450, 4);
-    const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
-                                g.to(at::kDouble), Backend::kReference);
-    const Result found = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel),
-                 again = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel);
-    for (const int64_t head : {0, 1}) {
-      const auto error = [&](const at::Tensor& f, const at::Tensor& e) {
-        return relative_error(f.select(1, head), e.select(1, head));
+  for (const int64_t dim : {32, 64})
+    for (const double dropout : {0.0, 0.3}) {
+      const auto make = [&](int64_t tokens, int64_t seed) {
+        return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
       };
-      EXPECT_LE(error(found.output, expected.output), 1.5e-2) << dim << " " << head;
-      EXPECT_LE(error(found.query, expected.query), 1.5e-2) << dim << " " << head;
-      EXPECT_LE(error(found.key, expected.key), 1.5e-2) << dim << " " << head;
-      EXPECT_LE(error(found.value, expected.value), 1.5e-2) << dim << " " << head;
+      const at::Tensor q = make(450, 1), k = make(520, 2), v = make(520, 3), g = make(450, 4);
+      const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
+                                  g.to(at::kDouble), Backend::kReference, dropout);
+      const auto found_by = [&](const EdgeSet& set) {
+        return run(q.cuda(), k.cuda(), v.cuda(), set, g.cuda(), Backend::kKernel, dropout);
+      };
+      const Result found = found_by(on_device), again = found_by(on_device);
+      for (const int64_t head : {0, 1}) {
+        const auto error = [&](const at::Tensor& f, const at::Tensor& e) {
+          return relative_error(f.select(1, head), e.select(1, head));
+        };
+        const std::string name =
+            std::to_string(dim) + " " + std::to_string(head) + " " + std::to_string(dropout);
+        EXPECT_LE(error(found.output, expected.output), 1.5e-2) << name;
+        EXPECT_LE(error(found.query, expected.query), 1.5e-2) << name;
+        EXPECT_LE(error(found.key, expected.key), 1.5e-2) << name;
+        EXPECT_LE(error(found.value, expected.value), 1.5e-2) << name;
+      }
+      EXPECT_TRUE(at::equal(found.output, again.output) && at::equal(found.query, again.query) &&
+                  at::equal(found.key, again.key) && at::equal(found.value, again.value));
     }
-    EXPECT_TRUE(at::equal(found.query, again.query) && at::equal(found.key, again.key) &&
-                at::equal(found.value, again.value));
-  }
+}
+
+// One key in the last block, windows with a single entry, and dirt in shared memory from a call before.
+TEST_F(CudaAttention, WindowsWithASingleEntryReadNothingElse) {
+  at::Tensor mask = kit::random_mask({1, 2, 257, 257}, 0.01, 5);
+  mask.select(3, 256).fill_(false);
+  mask.select(1, 1).fill_(false);
+  for (int64_t window = 0; window < 17; ++window)
+    mask.select(1, 1)
+        .select(1, window < 16 ? 16 * window + 3 : 256)
+        .select(1, window % 2 ? 256 : 9 * window)
+        .fill_(true);
+  mask.select(1, 0).select(1, 5).select(1, 256).fill_(true);
+  const EdgeSet edges = EdgeSet::from_mask(mask),
+                on_device = EdgeSet::from_trusted_tiles(edges.shape(), edges.to(at::kCUDA).tiles());
+  for (const int64_t dim : {32, 64})
+    for (const double dropout : {0.0, 0.3}) {
+      const auto make = [&](int64_t seed) { return kit::randn({1, 2, 257, dim}, seed, at::kBFloat16); };
+      const at::Tensor q = make(1), k = make(2), v = make(3), g = make(4),
+                       dirt = at::full_like(q, NAN).cuda();
+      run(dirt, dirt, dirt, on_device, dirt, Backend::kKernel, dropout);
+      const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
+                                  g.to(at::kDouble), Backend::kReference, dropout),
+                   found = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel, dropout);
+      EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2) << dim << " " << dropout;
+      EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2) << dim << " " << dropout;
+      EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2) << dim << " " << dropout;
+      EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2) << dim << " " << dropout;
+    }
 }
 
 // Tiles without edges are passed over, in both passes and beside full ones.
@@ -170,7 +211,8 @@ TEST_F(CudaAttention, PassesOverEmptyTiles) {
 
 // Logits far outside what exp can hold without a maximum, and NaN where no edge looks.
 TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
-  for (const double density : {0.2, 0.01}) {
+  for (const auto& [density, dropout] :
+       std::vector<std::pair<double, double>>{{0.2, 0}, {0.01, 0}, {0.2, 0.3}, {0.01, 0.3}}) {
     const EdgeShape shape{1, 2, 256, 256};
     at::Tensor q = kit::randn({1, 2, 256, 32}, 1, at::kBFloat16),
                k = kit::randn({1, 2, 256, 32}, 2, at::kBFloat16),
@@ -181,36 +223,45 @@ TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
     mask.select(3, 5).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask);
     const at::Tensor expected =
-        edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges);
+        edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges, dropping(dropout));
     k.select(2, 5).fill_(NAN), v.select(2, 5).fill_(NAN);
-    const at::Tensor found = edge_attention(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA));
-    EXPECT_LE(relative_error(found, expected), 1e-2) << density;
+    const at::Tensor found =
+        edge_attention(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA), dropping(dropout));
+    EXPECT_LE(relative_error(found, expected), 1e-2) << density << " " << dropout;
   }
 }
 
-// Dropout removes the same pairs on every device.
+// Dropout removes the same pairs on every device, by tiles and by windows. Weights are nearly equal and
+// values and gradients +-1, so a single pair that went the other way would show in one number.
 TEST_F(CudaAttention, DropsTheSameEdgesAsTheReference) {
-  const EdgeShape shape{2, 2, 200, 150};
-  const auto make = [&](int64_t tokens, int64_t seed) {
-    return kit::randn({2, 2, tokens, 32}, seed, at::kBFloat16);
-  };
-  const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 5));
-  const auto run_on = [&](at::Device device, at::ScalarType dtype) {
-    const at::Tensor q = make(200, 1).to(device, dtype).requires_grad_(),
-                     k = make(150, 2).to(device, dtype).requires_grad_(),
-                     v = make(150, 3).to(device, dtype).requires_grad_();
-    functional::EdgeAttentionOptions options;
-    options.dropout_p = 0.3;
-    options.random = {.seed = 3, .step = 4, .layer = 5};
-    const at::Tensor output = edge_attention(q, k, v, edges.to(device), options);
-    output.backward(make(200, 4).to(device, dtype));
-    return Result{output.detach(), q.grad(), k.grad(), v.grad()};
-  };
-  const Result expected = run_on(at::kCPU, at::kDouble), found = run_on(at::kCUDA, at::kBFloat16);
-  EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2);
-  EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2);
-  EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2);
-  EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2);
+  const EdgeShape shape{2, 2, 600, 550};
+  const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.02, 5)),
+                counted = edges.to(at::kCUDA),  // by windows, as the host knows
+      uncounted = EdgeSet::from_trusted_tiles(shape, counted.tiles()),
+                many = EdgeSet::from_mask(kit::random_mask(shape, 0.1, 6));
+  for (const int64_t dim : {32, 64, 16}) {
+    const auto make = [&](int64_t tokens, int64_t seed) {
+      return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
+    };
+    const at::Tensor q = make(600, 1) * 0.1, k = make(550, 2), v = make(550, 3).sign(),
+                     g = make(600, 4).sign();
+    const auto check = [&](const EdgeSet& on_cpu, const EdgeSet& on_device, double limit, const char* name) {
+      const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), on_cpu,
+                                  g.to(at::kDouble), Backend::kReference, 0.1),
+                   found = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel, 0.1);
+      const auto largest = [](const at::Tensor& f, const at::Tensor& e) {
+        return (f.to(at::kCPU, at::kDouble) - e).abs().max().item<double>();
+      };
+      EXPECT_LE(largest(found.output, expected.output), limit) << name << " " << dim;
+      EXPECT_LE(largest(found.value, expected.value), limit) << name << " " << dim;
+      EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2) << name << " " << dim;
+      EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2) << name << " " << dim;
+    };
+    // A pair is worth 1 / 30 at least among the few edges of a row, 1 / 90 among many.
+    check(edges, counted, 0.02, "counted");
+    check(edges, uncounted, 0.02, "uncounted");
+    check(many, many.to(at::kCUDA), 0.006, "tiles");
+  }
 }
 
 TEST_F(CudaAttention, IsTheSameTwice) {

@@ -26,6 +26,10 @@ struct Case {
        discarded = false;  // edges that the learner did not decide; pairs drawn but not attended
   bool blocks = false;     // only pairs of the same 64 queries and keys
   bool windows = false;    // edges as tiles that nobody counted, and probes in units
+  double dropout = 0;
+  int64_t tokens = 0;  // instead of the usual shape
+
+  bool has_windows() const { return windows && (dim == 32 || dim == 64); }
 };
 const std::vector<Case> kCases = {
     {"logit", Estimator::kLogit, 0, false, false, 32, 0.2},
@@ -70,6 +74,46 @@ const std::vector<Case> kCases = {
      false, false, true},
     {"counterfactual, windows, head dim 64, 128 clusters", Estimator::kCounterfactual, 0, true, false, 128,
      0.02, 64, false, false, false, true},
+    // Probes in units beside tiles.
+    {"counterfactual, units, head dim 16", Estimator::kCounterfactual, 0, true, false, 32, 0.2, 16, false,
+     false, false, true},
+    {"counterfactual, units, 32 clusters", Estimator::kCounterfactual, 0, true, false, 32, 0.2, 32, false,
+     false, false, true},
+    {"counterfactual, units, head dim 64", Estimator::kCounterfactual, 0, true, false, 32, 0.2, 64, false,
+     false, false, true},
+    {"counterfactual, units, head dim 64, 128 clusters", Estimator::kCounterfactual, 0, true, true, 128, 0.2,
+     64, false, false, false, true},
+    {"counterfactual, units, head dim 128", Estimator::kCounterfactual, 0, true, false, 32, 0.2, 128, false,
+     false, false, true},
+    {"counterfactual, units, head dim 128, 128 clusters", Estimator::kCounterfactual, 0, true, false, 128,
+     0.2, 128, false, false, false, true},
+    {"counterfactual, units, fixed", Estimator::kCounterfactual, 0, true, true, 32, 0.2, 32, true, false,
+     false, true},
+    // Dropout, by tiles and by windows.
+    {"counterfactual, dropout", Estimator::kCounterfactual, 0, true, false, 32, 0.2, 32, false, false, false,
+     false, 0.1},
+    {"counterfactual, units, dropout", Estimator::kCounterfactual, 0, true, false, 128, 0.2, 32, false, false,
+     false, true, 0.1},
+    {"counterfactual, windows, dropout", Estimator::kCounterfactual, 0, true, false, 32, 0.02, 32, false,
+     false, false, true, 0.1},
+    {"counterfactual, windows, 128 clusters, dropout", Estimator::kCounterfactual, 0, true, true, 128, 0.02,
+     32, false, false, false, true, 0.1},
+    {"counterfactual, windows, head dim 64, dropout", Estimator::kCounterfactual, 0, true, false, 32, 0.02,
+     64, false, false, false, true, 0.1},
+    {"logit, windows, dropout", Estimator::kLogit, 0, false, false, 32, 0.02, 32, false, false, false, true,
+     0.3},
+    {"paper, windows, dropout", Estimator::kPaper, 0, false, true, 32, 0.02, 32, false, false, false, true,
+     0.1},
+    // Forward by windows, backward by tiles.
+    {"counterfactual, windows, head dim 64, 128 clusters, dropout", Estimator::kCounterfactual, 0, true,
+     false, 128, 0.02, 64, false, false, false, true, 0.1},
+    {"logit, fixed, windows, dropout", Estimator::kLogit, 0, false, true, 32, 0.02, 32, true, false, false,
+     true, 0.1},
+    // One query and one key in the last block.
+    {"counterfactual, windows, 257 tokens", Estimator::kCounterfactual, 0, true, false, 32, 0.02, 32, false,
+     false, false, true, 0, 257},
+    {"counterfactual, windows, 257 tokens, dropout", Estimator::kCounterfactual, 0, true, false, 128, 0.02,
+     32, false, false, false, true, 0.1, 257},
 };
 
 struct Grads {
@@ -120,13 +164,18 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
     credit.discarded =
         EdgeSet::from_mask(kit::random_mask(shape, 0.1, 9)).minus(edges).minus(probes).to(device);
   if (device.is_cuda()) {
-    const auto choice = ops::choose_cuda_attention(ops::attention_inputs(q, k, v, device_edges, {}), &credit);
-    if (c.windows)
+    ops::AttentionInputs inputs = ops::attention_inputs(q, k, v, device_edges, {});
+    inputs.dropout_p = c.dropout;
+    const auto choice = ops::choose_cuda_attention(inputs, &credit);
+    if (c.has_windows())
       EXPECT_EQ(choice.kernel, "windows and tiles") << choice.reason;
     else
       EXPECT_EQ(choice.kernel, c.edge_density < 0.02 ? "gather" : "tiles") << choice.reason;
   }
-  const auto result = functional::edge_attention(q, k, v, device_edges, credit);
+  functional::EdgeAttentionOptions options;
+  options.dropout_p = c.dropout;
+  options.random = {.seed = 5};
+  const auto result = functional::edge_attention(q, k, v, device_edges, credit, options);
   const at::Tensor g = kit::randn(q.sizes(), 6, at::kBFloat16).to(device, dtype);
   at::Tensor loss = (result.output * g).sum();
   if (c.density)
@@ -140,7 +189,9 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, const EdgeSet&
 TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
   for (const Case& c : kCases) {
     // Windows: more than a block of 256 on each side, and not a whole number of anything.
-    const EdgeShape shape = c.windows ? EdgeShape{2, 2, 530, 605} : EdgeShape{2, 2, 210, 170};
+    const EdgeShape shape = c.tokens > 0 ? EdgeShape{2, 2, c.tokens, c.tokens}
+                            : c.windows  ? EdgeShape{2, 2, 530, 605}
+                                         : EdgeShape{2, 2, 210, 170};
     at::Tensor mask = kit::random_mask(shape, c.edge_density, 7);
     if (c.blocks)
       mask = mask & (at::arange(shape.queries).div(64, "floor").unsqueeze(1) ==

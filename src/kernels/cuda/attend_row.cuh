@@ -8,22 +8,23 @@
 
 namespace edgewise::kernels::cuda {
 
-// The plain way for one row, by one warp: two visits of its edges, maximum first.
+// The plain way for one row, by one warp: two visits of its edges, maximum first. `dropped` says of column
+// `column` of tile `tile` whether dropout removes it.
 struct RowInputs {
   const __nv_bfloat16 *query, *key, *value;  // of the row; of its head
   int64_t key_stride, value_stride;          // from token to token
   float scale, keep_scale;
-  const uint32_t *tiles, *dropped;  // the strip of tiles that holds the row; dropped may be null
+  const uint32_t* tiles;  // the strip of tiles that holds the row
   int row_in_tile, column_tiles;
+
+  __device__ bool bit(const uint32_t* plane, int tile, int column) const {
+    return (plane[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
+  }
 };
-template <int D>
-__device__ void attend_row(const RowInputs& p, __nv_bfloat16* out, float* lse) {
+template <int D, typename Dropped>
+__device__ void attend_row(const RowInputs& p, const Dropped& dropped, __nv_bfloat16* out, float* lse) {
   const int lane = threadIdx.x % 32;
-  const auto bit = [&](const uint32_t* plane, int tile, int column) {
-    return (plane[tile * kTileWords + tile_word(p.row_in_tile, column)] >> tile_bit(p.row_in_tile, column)) &
-           1;
-  };
-  const auto edge = [&](int tile, int column) { return bit(p.tiles, tile, column); };
+  const auto edge = [&](int tile, int column) { return p.bit(p.tiles, tile, column); };
   const auto logit = [&](int64_t j) {
     float sum = 0;
     for (int d = 0; d < D; ++d)
@@ -47,7 +48,7 @@ __device__ void attend_row(const RowInputs& p, __nv_bfloat16* out, float* lse) {
   for (int tile = 0; tile < p.column_tiles; ++tile)
     for (int half = 0; half < 64; half += 32) {
       const bool mine = edge(tile, half + lane);
-      const bool kept = mine && !(p.dropped && bit(p.dropped, tile, half + lane));
+      const bool kept = mine && !dropped(tile, half + lane);
       const float weight = kept ? expf(logit(tile * 64 + half + lane) - highest) : 0;
       for (unsigned rest = __ballot_sync(~0u, kept); rest; rest &= rest - 1) {
         const int from = __ffs(rest) - 1;

@@ -212,9 +212,20 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     for (int n = 0; n < 8; ++n) {
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
-      attend_row<D>({query + again_row * p.query.row_stride, key, value, p.key.row_stride, p.value.row_stride,
-                     p.scale, p.keep_scale, tiles, dropped, again, used_tiles},
-                    head_out + again_row * p.output.row_stride,
+      const RowInputs row_inputs{query + again_row * p.query.row_stride,
+                                 key,
+                                 value,
+                                 p.key.row_stride,
+                                 p.value.row_stride,
+                                 p.scale,
+                                 p.keep_scale,
+                                 tiles,
+                                 again,
+                                 used_tiles};
+      const auto is_dropped = [&](int tile, int column) {
+        return kDropout && row_inputs.bit(dropped, tile, column);
+      };
+      attend_row<D>(row_inputs, is_dropped, head_out + again_row * p.output.row_stride,
                     p.lse + static_cast<int64_t>(head_index) * queries + again_row);
     }
   }

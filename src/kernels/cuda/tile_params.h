@@ -112,6 +112,20 @@ struct TileBackwardParams {
 bool tile_backward_takes(int64_t head_dim, int64_t clusters);
 int launch_tile_backward(const TileBackwardParams& params, Stream stream);
 
+// What probes that come in units (probe_units.h) add to the gradients of the memberships, after
+// launch_tile_backward with the same tensors, row_values among them, and without probes.
+struct UnitCreditParams {
+  TileShape shape;
+  int64_t head_dim = 0;
+  float scale = 1;
+  HeadTensor<const Bf16> query, key, value, grad_output;
+  const float* row_values = nullptr;                        // as launch_tile_backward left them
+  FewEdges left_out;                                        // as there
+  const uint8_t *by_queries = nullptr, *by_keys = nullptr;  // flags (UnitProbeParams)
+  TileCreditParams credit;                                  // clusters, memberships, probes, rates, gradients
+};
+int launch_unit_credit(const UnitCreditParams& params, Stream stream);
+
 // Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its
 // number, word column % 4 of the Philox block (row, column / 4), is below p 2^32.
 struct TileDropoutParams {
@@ -119,6 +133,7 @@ struct TileDropoutParams {
   const uint32_t* tiles = nullptr;
   const uint64_t* stream_keys = nullptr;  // [B*H]
   double p = 0;
+  FewEdges left_out;            // heads whose words are not written
   uint32_t* dropped = nullptr;  // out
 };
 int launch_tile_dropout(const TileDropoutParams& params, Stream stream);

@@ -2,11 +2,9 @@
 // decides where it is clearly on one side. The few pairs in between, whose number is closer to p than the
 // products' error, go to a list and are decided by the exact sum that the CPU's direct sampler forms, in its
 // order: the edges are the same, bit for bit.
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/cuda/bit_tiles.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/pair_dropout.cuh"
 #include "kernels/cuda/tile_masks.cuh"
 #include "kernels/cuda/tile_params.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -539,12 +537,12 @@ __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
 // A number below `limit` drops its pair.
 __global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, uint32_t limit) {
   const QuarterTile at(p.shape);
-  if (!at.exists) return;
+  if (!at.exists || p.left_out.has(at.head)) return;
   const uint32_t row = at.row + 8 * (at.lane & 1), first = (at.tile * 64 + at.lane % 4 / 2 * 32) / 4;
   const uint64_t key = p.stream_keys[at.head];
   uint32_t mine = 0;
   for (int block = 0; block < 8; ++block) {
-    const PairWords words = philox<10>(row, first + block, 0, 0, key);
+    const PairWords words = dropout_words(key, row, first + block);
 #pragma unroll
     for (int n = 0; n < 4; ++n) mine |= static_cast<uint32_t>(words.word[n] < limit) << (4 * block + n);
   }
@@ -604,10 +602,8 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
 
 int launch_tile_dropout(const TileDropoutParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  // A whole number n is below a real limit where it is below its ceiling: no comparison in double, pair by
-  // pair.
-  const auto limit = static_cast<uint32_t>(std::min(std::ceil(p.p * 0x1.0p32), 0x1.0p32 - 1));
-  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p, limit);
+  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p,
+                                                                                          dropout_limit(p.p));
   return cudaGetLastError();
 }
 

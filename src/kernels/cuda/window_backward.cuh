@@ -113,6 +113,8 @@ struct WindowPassParams {
   float scale;
   FewEdges sparse;
   WindowLists lists;
+  const uint16_t* dropped;  // of the lists' entries
+  float keep_scale;
   const uint8_t *outer_rows, *inner_rows;
   const uint8_t* units;    // squares with probes, by outer tokens; null = none
   const uint32_t* probes;  // bit plane by queries
@@ -142,13 +144,23 @@ __device__ bool last_to_arrive(uint32_t counter, unsigned count) {
   return true;
 }
 
+// 0 where the sign of a half (0 low, 1 high) of `signs` is set, else x.
+__device__ inline float zero_where(uint32_t signs, int half, float x) {
+  uint32_t mask;
+  if (half)
+    asm("prmt.b32 %0, %1, 0, 0xBBBB;" : "=r"(mask) : "r"(signs));
+  else
+    asm("prmt.b32 %0, %1, 0, 0x9999;" : "=r"(mask) : "r"(signs));
+  return __uint_as_float(__float_as_uint(x) & ~mask);
+}
+
 __device__ inline float2 load_two(uint32_t at) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at));
   return x;
 }
 
-template <int D, int C, bool kColumns, EdgeRule kRule>
+template <int D, int C, bool kColumns, EdgeRule kRule, bool kDropout>
 __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
     window_backward(const __grid_constant__ WindowPassParams p) {
   using Row = TokenRow<D, C>;
@@ -255,6 +267,9 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
   const int64_t index = (static_cast<int64_t>(head_index) * windows + (exists ? window : 0)) * blocks;
   const uint32_t* const list = p.lists.entries + index * kWindowBlock + k;  // of token k of a half
   const uint8_t* const turns = p.lists.turns + index;
+  // Which bits of tokens 2 t and 2 t + 1 of a half are dropped.
+  const uint32_t* const dropped =
+      kDropout ? reinterpret_cast<const uint32_t*>(p.dropped + index * kWindowBlock) + t : nullptr;
   [[maybe_unused]] const uint32_t* units = nullptr;
   if constexpr (C > 0) {
     if (p.units)
@@ -262,7 +277,13 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
               (static_cast<int64_t>(head_index) * ((p.outer + 63) / 64 * 4) + (exists ? window : 0)) * blocks;
   }
   // The entries of the next turn, which may be in the next block, are asked for while a turn is worked on.
-  uint32_t next[2] = {__ldg(list), __ldg(list + 8)};
+  uint32_t next[2], next_dropped[2] = {};
+  const auto ask = [&](int at) {
+    next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
+    if constexpr (kDropout)
+      next_dropped[0] = __ldg(dropped + at / 2), next_dropped[1] = __ldg(dropped + at / 2 + 4);
+  };
+  ask(0);
   int next_count = exists ? __ldg(turns) : 0;
   int slot = 0;
   uint32_t parity = 0;
@@ -272,16 +293,15 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
     if (exists) next_count = __ldg(turns + after);
     [[maybe_unused]] uint32_t chosen = C > 0 && units && exists ? __ldg(units + block) : 0;
     int at_entry = block * kWindowBlock;
-    if (count == 0)
-      next[0] = __ldg(list + after * kWindowBlock), next[1] = __ldg(list + after * kWindowBlock + 8);
+    if (count == 0) ask(after * kWindowBlock);
     barrier_wait(full + 8 * slot, parity);
 #pragma unroll 1
     for (int turn = 0; turn < count; ++turn) {
-      const uint32_t now[2] = {next[0], next[1]};
+      const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
       const uint32_t at[2] = {place + m * 16 + (now[0] >> 16) * Row::kBytes,
                               place + m * 16 + (now[1] >> 16) * Row::kBytes};
       at_entry = turn + 1 < count ? at_entry + 16 : after * kWindowBlock;
-      next[0] = __ldg(list + at_entry), next[1] = __ldg(list + at_entry + 8);
+      ask(at_entry);
       float s[2][4] = {}, u[2][4] = {};
       multiply_scores(at, s, u);
       uint32_t operand_d[4], operand_a[4], operand_g[4];
@@ -297,6 +317,8 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
         }
         const uint32_t bits = __byte_perm(first, second, 0x5410),
                        masks[2] = {halves(bits << upper_shift), halves(bits << lower_shift)};
+        // With dropout u counts 1 / (1 - p) for an edge that is kept, 0 for one that is not.
+        [[maybe_unused]] const uint32_t gone_here[2] = {gone[half] << upper_shift, gone[half] << lower_shift};
         float a[4], d[4];
         [[maybe_unused]] float credit[4];
 #pragma unroll
@@ -304,7 +326,9 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
           const float lse = kColumns ? values[e & 1].x : row_lse[e >> 1],
                       ubar = kColumns ? values[e & 1].y : row_ubar[e >> 1];
           a[e] = exp2_fast(s[half][e] * to_log2 - lse);
-          d[e] = a[e] * (u[half][e] - ubar);
+          d[e] =
+              a[e] * (kDropout ? fmaf(zero_where(gone_here[e >> 1], e & 1, u[half][e]), p.keep_scale, -ubar)
+                               : u[half][e] - ubar);
           if constexpr (kShaped) {
             const float rule = p.paper ? d[e] * (s[half][e] * p.scale) : d[e];
             credit[e] = fminf(fmaxf(rule + density, -limit), limit);
@@ -313,7 +337,10 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           operand_d[2 * half + e] = pack_bf16(d[2 * e], d[2 * e + 1]) & masks[e];
-          if constexpr (kColumns) operand_a[2 * half + e] = pack_bf16(a[2 * e], a[2 * e + 1]) & masks[e];
+          if constexpr (kColumns) {
+            operand_a[2 * half + e] = pack_bf16(a[2 * e], a[2 * e + 1]) & masks[e];
+            if constexpr (kDropout) operand_a[2 * half + e] &= ~halves(gone_here[e]);
+          }
           if constexpr (kShaped)
             operand_g[2 * half + e] = pack_bf16(credit[2 * e], credit[2 * e + 1]) & masks[e];
         }
@@ -418,7 +445,7 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
     };
   };
   each(grad_a, store_bf16(p.grad_a, p.scale));
-  if constexpr (kColumns) each(grad_b, store_bf16(p.grad_b, 1));
+  if constexpr (kColumns) each(grad_b, store_bf16(p.grad_b, p.keep_scale));
   if constexpr (C > 0) {
     float* const out = p.grad_c.head(item, head);
     each(grad_c, [&](int row, int column, float x, float y) {
@@ -427,11 +454,11 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
   }
 }
 
-template <int D, int C, bool kColumns, EdgeRule kRule>
+template <int D, int C, bool kColumns, EdgeRule kRule, bool kDropout>
 cudaError_t launch_window_pass(const WindowPassParams& p, int64_t heads, cudaStream_t stream) {
   using Row = TokenRow<D, C>;
   constexpr int kWarps = window_warps(D, C, kColumns), kBytes = Row::kStages * Row::kBlockBytes;
-  auto* const kernel = window_backward<D, C, kColumns, kRule>;
+  auto* const kernel = window_backward<D, C, kColumns, kRule, kDropout>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (ready != cudaSuccess) return ready;
@@ -462,7 +489,7 @@ void pack_side(const WindowBackwardParams& p, bool queries, cudaStream_t stream)
   pack_rows<D, C><<<grid, kPackThreads, 0, stream>>>(pack);
 }
 
-template <int D, int C, EdgeRule kRule>
+template <int D, int C, EdgeRule kRule, bool kDropout>
 cudaError_t launch_window_sides(const WindowBackwardParams& p, cudaStream_t stream) {
   pack_side<D, C>(p, true, stream);
   pack_side<D, C>(p, false, stream);
@@ -470,6 +497,7 @@ cudaError_t launch_window_sides(const WindowBackwardParams& p, cudaStream_t stre
   WindowPassParams pass{};
   pass.heads = static_cast<int>(p.shape.heads);
   pass.scale = p.scale;
+  pass.keep_scale = p.keep_scale;
   pass.sparse = p.sparse;
   pass.probes = credit.probes;
   pass.probe_rates = credit.probe_rates;
@@ -479,20 +507,26 @@ cudaError_t launch_window_sides(const WindowBackwardParams& p, cudaStream_t stre
   const int64_t heads = p.shape.batch * p.shape.heads;
 
   pass.outer = static_cast<int>(p.shape.queries), pass.inner = static_cast<int>(p.shape.keys);
-  pass.lists = p.by_queries;
+  pass.lists = p.by_queries, pass.dropped = p.dropped_by_queries;
   pass.outer_rows = p.query_rows, pass.inner_rows = p.key_rows;
   pass.units = credit.probes ? p.units_by_queries : nullptr;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
-  if (const cudaError_t error = launch_window_pass<D, C, false, kRule>(pass, heads, stream);
+  if (const cudaError_t error = launch_window_pass<D, C, false, kRule, kDropout>(pass, heads, stream);
       error != cudaSuccess)
     return error;
 
   pass.outer = static_cast<int>(p.shape.keys), pass.inner = static_cast<int>(p.shape.queries);
-  pass.lists = p.by_keys;
+  pass.lists = p.by_keys, pass.dropped = p.dropped_by_keys;
   pass.outer_rows = p.key_rows, pass.inner_rows = p.query_rows;
   pass.units = credit.probes ? p.units_by_keys : nullptr;
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
-  return launch_window_pass<D, C, true, kRule>(pass, heads, stream);
+  return launch_window_pass<D, C, true, kRule, kDropout>(pass, heads, stream);
+}
+
+template <int D, int C, EdgeRule kRule>
+cudaError_t launch_window_rule(const WindowBackwardParams& p, cudaStream_t stream) {
+  return p.dropped_by_queries ? launch_window_sides<D, C, kRule, true>(p, stream)
+                              : launch_window_sides<D, C, kRule, false>(p, stream);
 }
 
 template <int D, int C>
@@ -501,8 +535,8 @@ int launch_windows(const WindowBackwardParams& p, Stream given) {
   if (p.shape.words() == 0) return cudaSuccess;
   if constexpr (C > 0)
     if (p.credit.paper || p.credit.clip > 0 || p.credit.density_grad)
-      return launch_window_sides<D, C, EdgeRule::kShaped>(p, stream);
-  return launch_window_sides<D, C, EdgeRule::kSame>(p, stream);
+      return launch_window_rule<D, C, EdgeRule::kShaped>(p, stream);
+  return launch_window_rule<D, C, EdgeRule::kSame>(p, stream);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // key is read from the second-level cache once for them all. `ldmatrix` takes an address for every row, so it
 // gathers; neighbours in a list mostly lie in different banks, so it does so without conflicts.
 #include "kernels/cuda/attend_row.cuh"
+#include "kernels/cuda/pair_dropout.cuh"
 #include "kernels/cuda/warp_products.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/window_params.h"
@@ -62,9 +63,9 @@ class RowStream {
 
 // ---- the kernel ----
 
-template <int D, int kWarps>
+template <int D, int kWarps, bool kDropout>
 __global__ void __launch_bounds__(kWarps * 32, 1)
-    window_forward(const __grid_constant__ WindowForwardParams p) {
+    window_forward(const __grid_constant__ WindowForwardParams p, uint32_t drop_limit) {
   extern __shared__ uint8_t shared[];
   using Layout = Rows<D>;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
@@ -79,6 +80,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   const int64_t index = (static_cast<int64_t>(head_index) * windows + min(window, windows - 1)) * parts;
   const uint32_t* const list = p.lists.entries + index * kWindowBlock + k;  // of key k of a half
   const uint8_t* const turns = p.lists.turns + index;
+  // Which bits of keys 2 t and 2 t + 1 of a half are dropped.
+  const uint32_t* const dropped =
+      kDropout ? reinterpret_cast<const uint32_t*>(p.dropped + index * kWindowBlock) + t : nullptr;
 
   // Queries g and g + 8 of the window as operands of 16 columns each; 0 for those that do not exist.
   uint32_t query[D / 16][4];
@@ -103,7 +107,13 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   RowStream<D, kWarps * 32> rows(p, item, head);
   rows.load(slot);
   // The entries of the next turn, which may be in the next part, are asked for while a turn is worked on.
-  uint32_t next[2] = {__ldg(list), __ldg(list + 8)};
+  uint32_t next[2], next_dropped[2] = {};
+  const auto ask = [&](int at) {
+    next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
+    if constexpr (kDropout)
+      next_dropped[0] = __ldg(dropped + at / 2), next_dropped[1] = __ldg(dropped + at / 2 + 4);
+  };
+  ask(0);
   int next_count = window < windows ? __ldg(turns) : 0;
   for (int block = 0; block < blocks; ++block) {
     const uint32_t other = slot == base ? base + Layout::kSlotBytes : base;
@@ -122,15 +132,14 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       const int count = next_count, after = min(part + 1, parts - 1);
       if (window < windows) next_count = __ldg(turns + after);
       int at = part * kWindowBlock;
-      if (count == 0)
-        next[0] = __ldg(list + after * kWindowBlock), next[1] = __ldg(list + after * kWindowBlock + 8);
+      if (count == 0) ask(after * kWindowBlock);
 #pragma unroll 1
       for (int turn = 0; turn < count; ++turn) {
-        const uint32_t now[2] = {next[0], next[1]};
+        const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
         const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
                                      place + (now[1] >> 16) * Layout::kBytes};
         at = turn + 1 < count ? at + 16 : after * kWindowBlock;
-        next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
+        ask(at);
         seen |= now[0] | now[1];
         float s[2][4] = {};
 #pragma unroll
@@ -155,6 +164,13 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         }
         constexpr uint32_t kOnes = 0x3F803F80u;
         multiply(sums, weights, kOnes, kOnes);
+        if constexpr (kDropout) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            weights[2 * half] &= ~halves(gone[half] << (15 - g));
+            weights[2 * half + 1] &= ~halves(gone[half] << (7 - g));
+          }
+        }
         const uint32_t values = (lane & 8 ? rows_at[1] : rows_at[0]) + (m / 2 - m) * 16 + 2 * D;
 #pragma unroll
         for (int n = 0; n < D / 16; ++n) {
@@ -179,7 +195,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   for (int half = 0; half < 2; ++half) {
     const int row = first + g + 8 * half;
     const bool empty = !(seen >> (g + 8 * half) & 1);
-    const float sum = sums[2 * half], inverse = 1 / sum;
+    const float sum = sums[2 * half], inverse = p.keep_scale / sum;
     bool good = sum > 0x1.0p-100f && sum < 0x1.0p100f;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
@@ -197,25 +213,35 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = first + n + 8 * half, column_tiles = static_cast<int>(p.shape.column_tiles());
       const auto bf16 = [](const Bf16* from) { return reinterpret_cast<const __nv_bfloat16*>(from); };
-      attend_row<D>({bf16(own + again * p.query.row_stride), bf16(p.key.head(item, head)),
-                     bf16(p.value.head(item, head)), p.key.row_stride, p.value.row_stride, p.scale, 1,
-                     p.tiles + (head_index * p.shape.row_tiles() + again / 64) * column_tiles * kTileWords,
-                     nullptr, again % 64, column_tiles},
-                    head_out + again * p.output.row_stride, lse + again);
+      const RowInputs row_inputs{
+          bf16(own + again * p.query.row_stride),
+          bf16(p.key.head(item, head)),
+          bf16(p.value.head(item, head)),
+          p.key.row_stride,
+          p.value.row_stride,
+          p.scale,
+          p.keep_scale,
+          p.tiles + (head_index * p.shape.row_tiles() + again / 64) * column_tiles * kTileWords,
+          again % 64,
+          column_tiles};
+      const auto is_dropped = [&](int tile, int column) {
+        return kDropout && pair_dropped(p.stream_keys[head_index], again, tile * 64 + column, drop_limit);
+      };
+      attend_row<D>(row_inputs, is_dropped, head_out + again * p.output.row_stride, lse + again);
     }
   }
 }
 
-template <int D, int kWarps>
+template <int D, int kWarps, bool kDropout>
 cudaError_t forward(const WindowForwardParams& p, cudaStream_t stream) {
-  auto* const kernel = window_forward<D, kWarps>;
+  auto* const kernel = window_forward<D, kWarps, kDropout>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Rows<D>::kSharedBytes);
   if (ready != cudaSuccess) return ready;
   const dim3 grid(static_cast<unsigned>((p.shape.queries + kWarps * kWindow - 1) / (kWarps * kWindow)),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
-  kernel<<<grid, kWarps * 32, Rows<D>::kSharedBytes, stream>>>(p);
+  kernel<<<grid, kWarps * 32, Rows<D>::kSharedBytes, stream>>>(p, dropout_limit(p.dropout_p));
   return cudaGetLastError();
 }
 
@@ -225,12 +251,13 @@ bool window_forward_takes(int64_t head_dim) {
   return head_dim == 32 || head_dim == 64;
 }
 
-int launch_window_forward(const WindowForwardParams& p, Stream stream) {
+int launch_window_forward(const WindowForwardParams& p, Stream given) {
+  const auto stream = static_cast<cudaStream_t>(given);
   switch (p.head_dim) {
     case 32:
-      return forward<32, 32>(p, static_cast<cudaStream_t>(stream));
+      return p.dropped ? forward<32, 24, true>(p, stream) : forward<32, 32, false>(p, stream);
     case 64:
-      return forward<64, 16>(p, static_cast<cudaStream_t>(stream));
+      return p.dropped ? forward<64, 16, true>(p, stream) : forward<64, 16, false>(p, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -38,6 +38,18 @@ struct BuildWindowsParams {
 };
 int launch_build_windows(const BuildWindowsParams& params, Stream stream);
 
+// Dropout on the weights of the listed pairs: the same pairs as TileDropoutParams has.
+struct DropWindowsParams {
+  TileShape shape;
+  FewEdges sparse;  // heads of the lists
+  bool by_keys = false;
+  WindowLists lists;
+  const uint64_t* stream_keys = nullptr;  // [B*H]
+  double p = 0;
+  uint16_t* dropped = nullptr;  // out, as the lists' entries: which bits of each are dropped
+};
+int launch_drop_windows(const DropWindowsParams& params, Stream stream);
+
 struct WindowForwardParams {
   TileShape shape;
   int64_t head_dim = 0;  // 32 or 64
@@ -45,7 +57,11 @@ struct WindowForwardParams {
   HeadTensor<const Bf16> query, key, value;
   FewEdges sparse;  // heads to compute
   WindowLists lists;
-  const uint32_t* tiles = nullptr;  // the same edges
+  const uint32_t* tiles = nullptr;        // the same edges
+  const uint16_t* dropped = nullptr;      // of the lists' entries (DropWindowsParams); null = no dropout
+  const uint64_t* stream_keys = nullptr;  // with dropout, as there
+  double dropout_p = 0;
+  float keep_scale = 1;  // 1 / (1 - p) with dropout
   HeadTensor<Bf16> output;
   float* lse = nullptr;  // [B*H*L]
 };
@@ -60,11 +76,13 @@ struct WindowBackwardParams {
   int64_t head_dim = 0;
   float scale = 1;
   HeadTensor<const Bf16> query, key, value, output, grad_output;
-  const float* lse = nullptr;       // [B*H*L]
-  FewEdges sparse;                  // heads to compute
-  WindowLists by_queries, by_keys;  // of the same edges
-  uint8_t *query_rows = nullptr,    // scratch: [B*H, 256 blocks(L), window_row_bytes]
-      *key_rows = nullptr;          // and by blocks(S)
+  const float* lse = nullptr;                                                // [B*H*L]
+  FewEdges sparse;                                                           // heads to compute
+  WindowLists by_queries, by_keys;                                           // of the same edges
+  const uint16_t *dropped_by_queries = nullptr, *dropped_by_keys = nullptr;  // as forward; null = no dropout
+  float keep_scale = 1;
+  uint8_t *query_rows = nullptr,  // scratch: [B*H, 256 blocks(L), window_row_bytes]
+      *key_rows = nullptr;        // and by blocks(S)
   HeadTensor<Bf16> query_grad, key_grad, value_grad;
   TileCreditParams credit;  // without transposed, fixed and discarded planes
   const uint8_t *units_by_queries = nullptr, *units_by_keys = nullptr;  // with credit.probes
