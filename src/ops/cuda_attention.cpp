@@ -23,14 +23,15 @@ using kernels::cuda::HeadTensor;
 // Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md).
 constexpr double kGatherDensity = 0.022;
 // And below these windows do (docs/kernels/cuda-windows.md): backward, where the lists count against them;
-// and forward, where they do only if no backward pass needs them anyway.
-double backward_window_density(int64_t head_dim, int64_t clusters) {
-  if (head_dim == 32) return clusters == 0 ? 0.045 : clusters == 32 ? 0.06 : 0.045;
+// and forward, where they do only if no backward pass needs them anyway. With dropout both are the same: a
+// head that goes one way forward and the other back draws what is dropped twice.
+double backward_window_density(int64_t head_dim, int64_t clusters, bool dropout) {
+  if (head_dim == 32) return clusters != 32 ? 0.045 : dropout ? 0.06 : 0.055;
   return clusters == 0 ? 0.03 : 0.04;
 }
-double window_density(int64_t head_dim, bool lists_are_needed) {
-  if (head_dim == 32) return lists_are_needed ? 0.045 : 0.03;
-  return lists_are_needed ? 0.025 : 0.015;
+double forward_window_density(int64_t head_dim, std::optional<double> backward, bool dropout) {
+  if (!backward) return head_dim == 32 ? 0.03 : 0.024;
+  return dropout ? *backward : std::min(head_dim == 32 ? 0.045 : 0.04, *backward);
 }
 // Lists of windows up to this size stay from the forward pass for the backward pass.
 constexpr int64_t kKeptWindowBytes = int64_t{1} << 29;
@@ -97,7 +98,10 @@ std::optional<double> backward_lists(const AttentionInputs& in) {
   const int64_t dim = in.query.size(3),
                 clusters = in.learner_clusters > 0 ? padded_clusters(in.learner_clusters) : 0;
   if (!in.gradients_follow || !kernels::cuda::window_backward_takes(dim, clusters)) return std::nullopt;
-  return backward_window_density(dim, clusters);
+  return backward_window_density(dim, clusters, in.dropout_p > 0);
+}
+double forward_window_density(const AttentionInputs& in) {
+  return forward_window_density(in.query.size(3), backward_lists(in), in.dropout_p > 0);
 }
 
 // Forward: heads with few edges by windows, as the device finds, the others by tiles. Edges that go one by
@@ -109,8 +113,7 @@ bool by_windows(const AttentionInputs& in) {
   if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
-  return !in.edges.has_csr() ||
-         rarer_than(window_density(in.query.size(3), backward_lists(in).has_value()), in.edges);
+  return !in.edges.has_csr() || rarer_than(forward_window_density(in), in.edges);
 }
 
 // The same backward; else why not.
@@ -125,7 +128,7 @@ std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit*
   if (credit && credit->fixed) return "edges that the learner did not decide";
   if (credit && credit->discarded) return "edges that were drawn but not attended";
   if (credit && credit->probes && !credit->probes->units()) return "probes that come one by one";
-  if (in.edges.has_csr() && !rarer_than(backward_window_density(dim, clusters), in.edges))
+  if (in.edges.has_csr() && !rarer_than(backward_window_density(dim, clusters, in.dropout_p > 0), in.edges))
     return "too many edges";
   return "";
 }
@@ -340,7 +343,7 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
                                    const LearnerTensors* learner, const AttentionBackward& result) {
   const EdgeShape& shape = in.edges.shape();
   const int64_t dim = in.query.size(3), clusters = learner ? learner->query_membership.size(3) : 0;
-  const double density = backward_window_density(dim, clusters);
+  const double density = backward_window_density(dim, clusters, in.dropout_p > 0);
   const graph::SparseHeads heads = in.edges.sparse_heads(density);
   const bool known = forward.windows && forward.windows->heads.most_edges >= heads.most_edges;
   graph::EdgeWindows by_queries = known ? *forward.windows : in.edges.windows(density, /*by_keys=*/false);
@@ -437,7 +440,8 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   if (learner) {
     const EdgeCredit& credit = *request.learner;
     fill_learner(params, *learner, credit);
-    if (credit.probes) units = credit.probes->units();
+    if (credit.probes && kernels::cuda::unit_credit_takes(params.credit.clusters))
+      units = credit.probes->units();
     if (units) {
       params.credit.probes = nullptr;  // a pass of their own, afterwards
     } else if (credit.probes) {
@@ -509,7 +513,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
   if (by_windows(in)) {
     // The backward pass may take heads with more edges; then the lists serve both.
     const std::optional<double> backward = backward_lists(in);
-    const double density = window_density(in.query.size(3), backward.has_value());
+    const double density = forward_window_density(in);
     windows = in.edges.windows(std::max(density, backward.value_or(0)), /*by_keys=*/false);
     if (in.dropout_p > 0) windows->dropped = dropped_entries(in, *windows, /*by_keys=*/false);
     if (in.gradients_follow && windows->entries.numel() * 4 <= kKeptWindowBytes)

@@ -34,6 +34,11 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
+// Arrives when all of this thread's copies so far (cp.async) are there.
+__device__ inline void barrier_arrive_with_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // ---- copies ----
 
 // `bytes` (a multiple of 16, both sides aligned to 16) towards `barrier`, where they are expected.

@@ -486,7 +486,8 @@ __global__ void row_values(const __grid_constant__ TileBackwardParams p) {
   const int64_t rows = p.shape.batch * p.shape.heads * p.shape.queries, row = index / 4;
   const int part = index % 4;
   float sum = 0;
-  if (row < rows) {
+  const bool wanted = row < rows && !p.left_out.has(row / p.shape.queries);
+  if (wanted) {
     const int64_t head_index = row / p.shape.queries, item = head_index / p.shape.heads,
                   head = head_index % p.shape.heads;
     const __nv_bfloat16* o = bf16(p.output.head(item, head)) + row % p.shape.queries * p.output.row_stride;
@@ -501,7 +502,7 @@ __global__ void row_values(const __grid_constant__ TileBackwardParams p) {
   }
   sum += __shfl_xor_sync(~0u, sum, 1);
   sum += __shfl_xor_sync(~0u, sum, 2);
-  if (row < rows && part == 0) {
+  if (wanted && part == 0) {
     p.row_values[row] = p.lse[row] * kLog2E;
     p.row_values[rows + row] = sum;
   }

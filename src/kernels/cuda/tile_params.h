@@ -124,6 +124,7 @@ struct UnitCreditParams {
   const uint8_t *by_queries = nullptr, *by_keys = nullptr;  // flags (UnitProbeParams)
   TileCreditParams credit;                                  // clusters, memberships, probes, rates, gradients
 };
+bool unit_credit_takes(int64_t clusters);
 int launch_unit_credit(const UnitCreditParams& params, Stream stream);
 
 // Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its

@@ -477,10 +477,10 @@ struct QuarterTile {
   int64_t index;                    // of the quarter, over all heads
   bool exists;
 
-  __device__ explicit QuarterTile(const TileShape& shape) {
+  __device__ explicit QuarterTile(const TileShape& shape, int two_tiles = blockIdx.x) {
     const int columns = static_cast<int>(shape.column_tiles()), part = threadIdx.x / 32 % 4;
     lane = threadIdx.x % 32, head = blockIdx.z, item = head / static_cast<int>(shape.heads);
-    tile = blockIdx.x * 2 + threadIdx.x / 128;
+    tile = two_tiles * 2 + threadIdx.x / 128;
     exists = tile < columns;
     row = blockIdx.y * 64 + part * 16 + lane / 4;
     index = ((static_cast<int64_t>(head) * shape.row_tiles() + blockIdx.y) * columns + tile) * 4 + part;
@@ -534,19 +534,25 @@ __global__ void tile_probes(const __grid_constant__ TileProbeParams p) {
   reinterpret_cast<uint4*>(p.probes)[index] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// A number below `limit` drops its pair.
+// A number below `limit` drops its pair. A block has several tiles, so that heads that are left out cost
+// little.
+constexpr int kDropoutTurns = 8;
 __global__ void tile_dropout(const __grid_constant__ TileDropoutParams p, uint32_t limit) {
-  const QuarterTile at(p.shape);
-  if (!at.exists || p.left_out.has(at.head)) return;
-  const uint32_t row = at.row + 8 * (at.lane & 1), first = (at.tile * 64 + at.lane % 4 / 2 * 32) / 4;
-  const uint64_t key = p.stream_keys[at.head];
-  uint32_t mine = 0;
-  for (int block = 0; block < 8; ++block) {
-    const PairWords words = dropout_words(key, row, first + block);
+  if (p.left_out.has(blockIdx.z)) return;
+  const uint64_t key = p.stream_keys[blockIdx.z];
+#pragma unroll 1
+  for (int turn = 0; turn < kDropoutTurns; ++turn) {
+    const QuarterTile at(p.shape, blockIdx.x * kDropoutTurns + turn);
+    if (!at.exists) return;
+    const uint32_t row = at.row + 8 * (at.lane & 1), first = (at.tile * 64 + at.lane % 4 / 2 * 32) / 4;
+    uint32_t mine = 0;
+    for (int block = 0; block < 8; ++block) {
+      const PairWords words = dropout_words(key, row, first + block);
 #pragma unroll
-    for (int n = 0; n < 4; ++n) mine |= static_cast<uint32_t>(words.word[n] < limit) << (4 * block + n);
+      for (int n = 0; n < 4; ++n) mine |= static_cast<uint32_t>(words.word[n] < limit) << (4 * block + n);
+    }
+    p.dropped[at.index * 32 + at.lane] = share_bits(mine, at.lane) & p.tiles[at.index * 32 + at.lane];
   }
-  p.dropped[at.index * 32 + at.lane] = share_bits(mine, at.lane) & p.tiles[at.index * 32 + at.lane];
 }
 
 template <int C, bool kSplit, bool kPoisson>
@@ -602,8 +608,9 @@ int launch_tile_probes(const TileProbeParams& p, Stream given) {
 
 int launch_tile_dropout(const TileDropoutParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  tile_dropout<<<QuarterTile::grid(p.shape), 256, 0, static_cast<cudaStream_t>(stream)>>>(p,
-                                                                                          dropout_limit(p.p));
+  dim3 grid = QuarterTile::grid(p.shape);
+  grid.x = (grid.x + kDropoutTurns - 1) / kDropoutTurns;
+  tile_dropout<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(p, dropout_limit(p.p));
   return cudaGetLastError();
 }
 

@@ -3,7 +3,8 @@
 //   row pass     d(query_membership) += G key_side
 //   column pass  d(key_side) += G^T query_membership
 // after the tile kernels, which then know nothing of probes: few squares are chosen, and a tile that looked
-// for them would pay for all.
+// for them would pay for all. For 32 clusters; with 128 the sums and memberships of a square move so many
+// bytes that the tile kernels are no slower (docs/kernels/cuda-tiles.md).
 //
 // A warp owns the 16 "outer" tokens of a row of squares (queries in the row pass, keys in the column pass)
 // and visits the chosen ones, 16 "inner" tokens each, on tensor cores (mma.sync). Operands come straight from
@@ -20,7 +21,7 @@ namespace edgewise::kernels::cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896f;
-constexpr int kWarps = 4, kUnit = kProbeUnit;
+constexpr int kWarps = 4, kUnit = kProbeUnit, C = 32;  // clusters
 
 struct UnitPassParams {
   int heads, outer, inner;  // tokens on each side
@@ -38,11 +39,8 @@ struct UnitPassParams {
 
 // 2 kWords bf16 numbers.
 template <int kWords>
-__device__ void load_words(uint32_t (&to)[kWords], const Bf16* from, bool exists) {
+__device__ void load_words(uint32_t* to, const Bf16* from) {
   static_assert(kWords == 2 || kWords % 4 == 0);
-#pragma unroll
-  for (uint32_t& word : to) word = 0;
-  if (!exists) return;
   if constexpr (kWords == 2) {
     const uint2 x = __ldg(reinterpret_cast<const uint2*>(from));
     to[0] = x.x, to[1] = x.y;
@@ -55,10 +53,9 @@ __device__ void load_words(uint32_t (&to)[kWords], const Bf16* from, bool exists
   }
 }
 
-template <int D, int C, bool kColumns>
+template <int D, bool kColumns>
 __global__ void __launch_bounds__(kWarps * 32) unit_credit(const __grid_constant__ UnitPassParams p) {
-  constexpr int kDims = D / 8;          // words of a lane's D/4 head dims
-  constexpr int kColumnWords = C / 16;  // and of its C/8 memberships
+  constexpr int kDims = D / 8;  // words of a lane's D/4 head dims
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
   if (p.left_out.has(head_index)) return;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -77,31 +74,44 @@ __global__ void __launch_bounds__(kWarps * 32) unit_credit(const __grid_constant
   float row_lse[2] = {}, row_ubar[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = first + g + 8 * half;
-    const bool exists = row < p.outer;
-    load_words(own_a[half], p.outer_a.head(item, head) + row * p.outer_a.row_stride + t * (D / 4), exists);
-    load_words(own_b[half], p.outer_b.head(item, head) + row * p.outer_b.row_stride + t * (D / 4), exists);
-    if (!kColumns && exists) row_lse[half] = __ldg(lse2 + row), row_ubar[half] = __ldg(ubar + row);
+    const int row = min(first + g + 8 * half, p.outer - 1);
+    load_words<kDims>(own_a[half], p.outer_a.head(item, head) + row * p.outer_a.row_stride + t * (D / 4));
+    load_words<kDims>(own_b[half], p.outer_b.head(item, head) + row * p.outer_b.row_stride + t * (D / 4));
+    if (!kColumns) row_lse[half] = __ldg(lse2 + row), row_ubar[half] = __ldg(ubar + row);
   }
   const Bf16 *const inner_a = p.inner_a.head(item, head) + t * (D / 4),
                     *const inner_b = p.inner_b.head(item, head) + t * (D / 4),
-                    *const inner_c = p.inner_c.head(item, head) + g * (C / 8);
-  float grad[C / 8][4] = {};
+                    *const inner_c = p.inner_c.head(item, head) + g * 4;
+  // The sums so far, all on their way at once. Column n of block j of the product is membership
+  // 32 (j / 4) + 4 n + j % 4: so four blocks are 16 bytes of a row of sums, 8 of a row of memberships.
+  float grad[C / 8][4];
+  const auto each_four = [&](const auto& body) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int row = first + g + 8 * (e >> 1);
+      float* const sums = p.grad_c.head(item, head) + row * p.grad_c.row_stride + 4 * (2 * t + e % 2);
+#pragma unroll
+      for (int j = 0; j < C / 8; j += 4) body(reinterpret_cast<float4*>(sums + 8 * j), row < p.outer, j, e);
+    }
+  };
+  each_four([&](const float4* sums, bool exists, int j, int e) {
+    const float4 x = exists ? *sums : float4{};
+    grad[j][e] = x.x, grad[j + 1][e] = x.y, grad[j + 2][e] = x.z, grad[j + 3][e] = x.w;
+  });
 
+  // Tokens beyond the last are the last once more: none of their pairs is a probe.
   const auto visit = [&](int tile, int square) {
     const int token = tile * 64 + square * kUnit;
     // Memberships of tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9; lse and ubar of the same where they are queries.
-    uint32_t members[4][kColumnWords];
+    uint32_t members[4][C / 16];
     float lse[4], mean[4];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const int at = token + 8 * (n / 2) + 2 * t + n % 2;
-      const bool exists = at < p.inner;
-      load_words(members[n], inner_c + at * p.inner_c.row_stride, exists);
-      if constexpr (kColumns) {
-        lse[n] = exists ? __ldg(lse2 + at) : 0;
-        mean[n] = exists ? __ldg(ubar + at) : 0;
-      }
+      const int at = min(token + 8 * (n / 2) + 2 * t + n % 2, p.inner - 1);
+#pragma unroll
+      for (int m = 0; m < C / 32; ++m)
+        load_words<2>(members[n] + 2 * m, inner_c + at * p.inner_c.row_stride + 32 * m);
+      if constexpr (kColumns) lse[n] = __ldg(lse2 + at), mean[n] = __ldg(ubar + at);
     }
     // Which pairs are probes: masks of two packed halves each.
     uint32_t masks[4];
@@ -128,19 +138,22 @@ __global__ void __launch_bounds__(kWarps * 32) unit_credit(const __grid_constant
       pair_masks(word, 2 * square, masks[0], masks[1]);
       pair_masks(word, 2 * square + 1, masks[2], masks[3]);
     }
-    float s[2][4] = {}, u[2][4] = {};
+    uint32_t inner_words[2][2][kDims];  // of token g of each half: a, b
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = token + 8 * half + g;
-      uint32_t a[kDims], b[kDims];
-      load_words(a, inner_a + at * p.inner_a.row_stride, at < p.inner);
-      load_words(b, inner_b + at * p.inner_b.row_stride, at < p.inner);
+      const int at = min(token + 8 * half + g, p.inner - 1);
+      load_words<kDims>(inner_words[half][0], inner_a + at * p.inner_a.row_stride);
+      load_words<kDims>(inner_words[half][1], inner_b + at * p.inner_b.row_stride);
+    }
+    float s[2][4] = {}, u[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int n = 0; n < kDims; n += 2) {
+        const auto &a = inner_words[half][0], &b = inner_words[half][1];
         multiply(s[half], {own_a[0][n], own_a[1][n], own_a[0][n + 1], own_a[1][n + 1]}, a[n], a[n + 1]);
         multiply(u[half], {own_b[0][n], own_b[1][n], own_b[0][n + 1], own_b[1][n + 1]}, b[n], b[n + 1]);
       }
-    }
     uint32_t operand[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -156,7 +169,6 @@ __global__ void __launch_bounds__(kWarps * 32) unit_credit(const __grid_constant
       operand[2 * half] = pack_bf16(credit[0], credit[1]) & masks[2 * half];
       operand[2 * half + 1] = pack_bf16(credit[2], credit[3]) & masks[2 * half + 1];
     }
-    // Column n of block j of the product is membership n C/8 + j.
 #pragma unroll
     for (int j = 0; j < C / 8; ++j) {
       const auto column = [&](int n) {
@@ -180,33 +192,20 @@ __global__ void __launch_bounds__(kWarps * 32) unit_credit(const __grid_constant
     }
   }
   if (!any) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = first + g + 8 * half;
-    if (row >= p.outer) continue;
-    float* const to = p.grad_c.head(item, head) + row * p.grad_c.row_stride + 2 * t * (C / 8);
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int j = 0; j < C / 8; j += 4) {
-        auto* const at = reinterpret_cast<float4*>(to + n * (C / 8) + j);
-        const int e = 2 * half + n;
-        float4 sum = *at;
-        sum.x += grad[j][e], sum.y += grad[j + 1][e], sum.z += grad[j + 2][e], sum.w += grad[j + 3][e];
-        *at = sum;
-      }
-  }
+  each_four([&](float4* sums, bool exists, int j, int e) {
+    if (exists) *sums = make_float4(grad[j][e], grad[j + 1][e], grad[j + 2][e], grad[j + 3][e]);
+  });
 }
 
-template <int D, int C, bool kColumns>
+template <int D, bool kColumns>
 cudaError_t launch_pass(const UnitPassParams& p, int64_t heads, cudaStream_t stream) {
   const int windows = (p.outer + kUnit - 1) / kUnit;
   const dim3 grid(static_cast<unsigned>((windows + kWarps - 1) / kWarps), static_cast<unsigned>(heads));
-  unit_credit<D, C, kColumns><<<grid, kWarps * 32, 0, stream>>>(p);
+  unit_credit<D, kColumns><<<grid, kWarps * 32, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
-template <int D, int C>
+template <int D>
 int launch_both(const UnitCreditParams& p, cudaStream_t stream) {
   const TileCreditParams& credit = p.credit;
   const int64_t heads = p.shape.batch * p.shape.heads;
@@ -224,7 +223,7 @@ int launch_both(const UnitCreditParams& p, cudaStream_t stream) {
   pass.inner_c = credit.key_side;
   pass.units = p.by_queries;
   pass.grad_c = credit.query_membership_grad;
-  if (const cudaError_t error = launch_pass<D, C, false>(pass, heads, stream); error != cudaSuccess)
+  if (const cudaError_t error = launch_pass<D, false>(pass, heads, stream); error != cudaSuccess)
     return error;
 
   pass.outer = static_cast<int>(p.shape.keys), pass.inner = static_cast<int>(p.shape.queries);
@@ -232,29 +231,28 @@ int launch_both(const UnitCreditParams& p, cudaStream_t stream) {
   pass.inner_c = credit.query_membership;
   pass.units = p.by_keys;
   pass.grad_c = credit.key_side_grad;
-  return launch_pass<D, C, true>(pass, heads, stream);
-}
-
-template <int D>
-int launch_clusters(const UnitCreditParams& p, cudaStream_t stream) {
-  if (p.credit.clusters == 32) return launch_both<D, 32>(p, stream);
-  return p.credit.clusters == 128 ? launch_both<D, 128>(p, stream) : cudaErrorInvalidValue;
+  return launch_pass<D, true>(pass, heads, stream);
 }
 
 }  // namespace
 
+bool unit_credit_takes(int64_t clusters) {
+  return clusters == C;
+}
+
 int launch_unit_credit(const UnitCreditParams& p, Stream given) {
   if (p.shape.words() == 0) return cudaSuccess;
+  if (!unit_credit_takes(p.credit.clusters)) return cudaErrorInvalidValue;
   const auto stream = static_cast<cudaStream_t>(given);
   switch (p.head_dim) {
     case 16:
-      return launch_clusters<16>(p, stream);
+      return launch_both<16>(p, stream);
     case 32:
-      return launch_clusters<32>(p, stream);
+      return launch_both<32>(p, stream);
     case 64:
-      return launch_clusters<64>(p, stream);
+      return launch_both<64>(p, stream);
     case 128:
-      return launch_clusters<128>(p, stream);
+      return launch_both<128>(p, stream);
   }
   return cudaErrorInvalidValue;
 }

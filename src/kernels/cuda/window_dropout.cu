@@ -1,9 +1,8 @@
 // Dropout on the weights of the pairs that lists of windows name (window_params.h): for each entry, which of
 // its bits are dropped. Only edges are drawn, so the cost follows their number.
 //
-// A warp has one window. Its entries, part after part, are dealt out to the lanes, and a lane draws one edge
-// a turn: it goes on to its next entry when it has no edge left, so that lanes whose entries have several
-// hold nobody up.
+// A warp has one window. Its entries, part after part, are dealt out to the lanes, which draw the first edge
+// of each, mostly the only one. What an entry has beyond is put by until there is enough for all lanes.
 #include "kernels/cuda/pair_dropout.cuh"
 #include "kernels/cuda/window_params.h"
 
@@ -34,28 +33,51 @@ __global__ void __launch_bounds__(kWarps * 32)
   const uint32_t* const entries = p.lists.entries + index * kWindowBlock;
   uint16_t* const to = p.dropped + index * kWindowBlock;
   const uint64_t key = p.stream_keys[head];
+  __shared__ uint2 waiting_of_warps[kWarps][64];  // place and entry
+  uint2* const waiting = waiting_of_warps[threadIdx.x / 32];
+  const unsigned before = (1u << lane) - 1;
 
-  int block = 0, count = kWindow * __ldg(turns), at = lane - 32;  // of this lane's entry
-  uint32_t entry = 0, rest = 0, dropped = 0;
+  // Whether the first edge of an entry is dropped: its bit, or 0.
+  const auto first_dropped = [&](int place, uint32_t entry) -> uint32_t {
+    const int bit = __ffs(static_cast<int>(entry)) - 1, own = window * kWindow + token_of_bit<kByKeys>(bit),
+              other = place / kWindowBlock * kWindowBlock + static_cast<int>(entry >> 16);
+    return pair_dropped(key, kByKeys ? other : own, kByKeys ? own : other, limit) ? 1u << bit : 0;
+  };
+  // Puts by what is left of an entry after its first edge.
+  int size = 0;
+  const auto put_by = [&](int place, uint32_t entry) {
+    const uint32_t rest = entry & (entry - 1);
+    const bool more = (entry & 0xFFFF) && (rest & 0xFFFF);
+    const unsigned votes = __ballot_sync(~0u, more);
+    if (more) waiting[size + __popc(votes & before)] = make_uint2(place, rest);
+    size += __popc(votes);
+    __syncwarp();
+  };
+  const auto take_up = [&](int count) {
+    size -= count;
+    const uint2 taken = lane < count ? waiting[size + lane] : uint2{};
+    __syncwarp();
+    if (lane < count)
+      if (const uint32_t bit = first_dropped(taken.x, taken.y)) to[taken.x] |= static_cast<uint16_t>(bit);
+    put_by(taken.x, taken.y);
+  };
+
+  int block = 0, count = kWindow * __ldg(turns), at = lane;  // of this lane's entry
   while (true) {
-    while (rest == 0) {
-      if (at >= 0) to[block * kWindowBlock + at] = static_cast<uint16_t>(dropped);
-      at += 32;
-      while (at >= count && block < blocks) {
-        at -= count;
-        count = ++block < blocks ? kWindow * __ldg(turns + block) : 0;
-      }
-      if (block == blocks) return;
-      entry = __ldg(entries + block * kWindowBlock + at);
-      rest = entry & 0xFFFF;
-      dropped = 0;
+    while (at >= count && block < blocks) {
+      at -= count;
+      count = ++block < blocks ? kWindow * __ldg(turns + block) : 0;
     }
-    const int bit = __ffs(static_cast<int>(rest)) - 1, own = window * kWindow + token_of_bit<kByKeys>(bit),
-              other = block * kWindowBlock + static_cast<int>(entry >> 16);
-    const bool gone = pair_dropped(key, kByKeys ? other : own, kByKeys ? own : other, limit);
-    dropped |= static_cast<uint32_t>(gone) << bit;
-    rest &= rest - 1;
+    const bool exists = block < blocks;
+    if (!__any_sync(~0u, exists)) break;
+    const int place = block * kWindowBlock + at;
+    const uint32_t entry = exists ? __ldg(entries + place) : 0;
+    if (exists) to[place] = static_cast<uint16_t>(entry & 0xFFFF ? first_dropped(place, entry) : 0);
+    put_by(place, entry);
+    while (size >= 32) take_up(32);
+    at += 32;
   }
+  while (size > 0) take_up(min(size, 32));
 }
 
 }  // namespace

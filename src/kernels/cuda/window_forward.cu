@@ -1,10 +1,12 @@
 // Attention over windows (window_params.h), forward: equations as in tile_forward.cu. A warp owns the 16
 // queries of a window and visits only the keys that its list names, 16 at a time, on tensor cores (mma.sync).
 //
-// Keys and values of a head pass through shared memory in blocks while the windows of a thread block stay: a
-// key is read from the second-level cache once for them all. `ldmatrix` takes an address for every row, so it
-// gathers; neighbours in a list mostly lie in different banks, so it does so without conflicts.
+// Keys and values of a head pass through a ring of blocks in shared memory while the windows of a thread
+// block stay: a key is read from the second-level cache once for them all. Warps meet nobody but the data:
+// one may be some blocks ahead of another. `ldmatrix` takes an address for every row, so it gathers;
+// neighbours in a list mostly lie in different banks, so it does so with few conflicts.
 #include "kernels/cuda/attend_row.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/pair_dropout.cuh"
 #include "kernels/cuda/warp_products.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -22,8 +24,9 @@ constexpr float kLog2E = 1.44269504088896f;
 template <int D>
 struct Rows {
   static constexpr int kPieces = 4 * D / 16, kBytes = 4 * D + 16;
-  static constexpr int kParts = D == 32 ? 3 : 1, kKeys = kParts * kWindowBlock;  // of a block; two fit
-  static constexpr int kSlotBytes = kKeys * kBytes, kSharedBytes = 2 * kSlotBytes + 128;
+  static constexpr int kBlockBytes = kWindowBlock * kBytes, kSlots = 222 * 1024 / kBlockBytes;
+  static constexpr int kAhead = kSlots / 2;  // blocks on their way; the others are for warps that are behind
+  static constexpr int kSharedBytes = kSlots * kBlockBytes + 128;
 };
 
 // A thread copies the same piece of every so many keys.
@@ -42,17 +45,16 @@ class RowStream {
     from_ = from.head(item, head) + key_ * stride_ + (is_key ? piece : piece - D / 8) * 8;
     offset_ = key_ * Layout::kBytes + piece * 16;
   }
-  // The next block. Entries without bits name the first key of a part, which is there.
+  // The next block. Entries without bits name a key of their part that is there.
   __device__ void load(uint32_t to) {
-    static_assert(Layout::kKeys % kStep == 0);
-#pragma unroll 4
-    for (int n = 0; n < Layout::kKeys / kStep; ++n) {
-      if (key_ + n * kStep >= left_) break;
+    const int count = min(left_, kWindowBlock);
+#pragma unroll
+    for (int n = 0; n < (kWindowBlock + kStep - 1) / kStep; ++n) {
+      if (key_ + n * kStep >= count) break;
       copy_chunk(to + offset_ + n * kStep * Layout::kBytes, from_ + n * (kStep * stride_), true);
     }
-    from_ += Layout::kKeys * stride_;
-    left_ -= Layout::kKeys;
-    copies_commit();
+    from_ += kWindowBlock * stride_;
+    left_ -= kWindowBlock;
   }
 
  private:
@@ -68,6 +70,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     window_forward(const __grid_constant__ WindowForwardParams p, uint32_t drop_limit) {
   extern __shared__ uint8_t shared[];
   using Layout = Rows<D>;
+  constexpr int kSlots = Layout::kSlots, kAhead = Layout::kAhead;
+  __shared__ uint64_t full_barriers[kSlots], free_barriers[kSlots];
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   if (!p.sparse.has(head_index)) return;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, k = lane % 8, m = lane / 8;
@@ -75,9 +79,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
             windows = static_cast<int>(WindowLists::windows(queries));
   // From one lane, so that the compiler sees that it is the same for all of a warp.
   const int window = blockIdx.x * kWarps + __shfl_sync(~0u, threadIdx.x / 32, 0), first = window * kWindow;
-  const int parts = static_cast<int>(WindowLists::blocks(p.shape.keys)),
-            blocks = (parts + Layout::kParts - 1) / Layout::kParts;
-  const int64_t index = (static_cast<int64_t>(head_index) * windows + min(window, windows - 1)) * parts;
+  const int blocks = static_cast<int>(WindowLists::blocks(p.shape.keys));
+  const int64_t index = (static_cast<int64_t>(head_index) * windows + min(window, windows - 1)) * blocks;
   const uint32_t* const list = p.lists.entries + index * kWindowBlock + k;  // of key k of a half
   const uint8_t* const turns = p.lists.turns + index;
   // Which bits of keys 2 t and 2 t + 1 of a half are dropped.
@@ -103,10 +106,18 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   // Of 16 gathered keys, a lane asks load_matrices for piece m of key k of one half, and load_transposed for
   // piece m / 2 of key k of half m % 2.
   const uint32_t base = (shared_address(shared) + 127) & ~127u;
-  uint32_t slot = base;
+  const uint32_t full = shared_address(full_barriers), free = shared_address(free_barriers);
+  if (threadIdx.x == 0)
+    for (int n = 0; n < kSlots; ++n)
+      barrier_init(full + 8 * n, kWarps * 32), barrier_init(free + 8 * n, kWarps);
+  __syncthreads();
   RowStream<D, kWarps * 32> rows(p, item, head);
-  rows.load(slot);
-  // The entries of the next turn, which may be in the next part, are asked for while a turn is worked on.
+  const auto load_block = [&](int slot) {
+    rows.load(base + slot * Layout::kBlockBytes);
+    barrier_arrive_with_copies(full + 8 * slot);
+  };
+  for (int n = 0; n < min(kAhead, blocks); ++n) load_block(n);
+  // The entries of the next turn, which may be in the next block, are asked for while a turn is worked on.
   uint32_t next[2], next_dropped[2] = {};
   const auto ask = [&](int at) {
     next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
@@ -115,74 +126,70 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   };
   ask(0);
   int next_count = window < windows ? __ldg(turns) : 0;
+  int slot = 0, slot_ahead = kAhead;
+  uint32_t parity = 0, parity_ahead = 1;  // of a first round nobody waits for a place
   for (int block = 0; block < blocks; ++block) {
-    const uint32_t other = slot == base ? base + Layout::kSlotBytes : base;
-    if (block + 1 < blocks) {
-      rows.load(other);
-      copies_wait<1>();
-    } else {
-      copies_wait<0>();
+    if (block + kAhead < blocks) {
+      if (block + kAhead >= kSlots) barrier_wait(free + 8 * slot_ahead, parity_ahead);
+      load_block(slot_ahead);
+      if (++slot_ahead == kSlots) slot_ahead = 0, parity_ahead ^= 1;
     }
-    __syncthreads();
-    const int end = min((block + 1) * Layout::kParts, parts);
+    const uint32_t place = base + slot * Layout::kBlockBytes + m * 16;
+    const int count = next_count, after = min(block + 1, blocks - 1);
+    if (window < windows) next_count = __ldg(turns + after);
+    int at = block * kWindowBlock;
+    if (count == 0) ask(after * kWindowBlock);
+    barrier_wait(full + 8 * slot, parity);
 #pragma unroll 1
-    for (int part = block * Layout::kParts; part < end; ++part) {
-      const uint32_t place =
-          slot + (part - block * Layout::kParts) * (kWindowBlock * Layout::kBytes) + m * 16;
-      const int count = next_count, after = min(part + 1, parts - 1);
-      if (window < windows) next_count = __ldg(turns + after);
-      int at = part * kWindowBlock;
-      if (count == 0) ask(after * kWindowBlock);
-#pragma unroll 1
-      for (int turn = 0; turn < count; ++turn) {
-        const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
-        const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
-                                     place + (now[1] >> 16) * Layout::kBytes};
-        at = turn + 1 < count ? at + 16 : after * kWindowBlock;
-        ask(at);
-        seen |= now[0] | now[1];
-        float s[2][4] = {};
+    for (int turn = 0; turn < count; ++turn) {
+      const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
+      const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
+                                   place + (now[1] >> 16) * Layout::kBytes};
+      at = turn + 1 < count ? at + 16 : after * kWindowBlock;
+      ask(at);
+      seen |= now[0] | now[1];
+      float s[2][4] = {};
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-          for (int n = 0; n < D / 32; ++n) {
-            uint32_t b[4];
-            load_matrices(b, rows_at[half] + n * 64);
-            multiply(s[half], query[2 * n], b[0], b[1]);
-            multiply(s[half], query[2 * n + 1], b[2], b[3]);
-          }
-        uint32_t weights[4];
+        for (int n = 0; n < D / 32; ++n) {
+          uint32_t b[4];
+          load_matrices(b, rows_at[half] + n * 64);
+          multiply(s[half], query[2 * n], b[0], b[1]);
+          multiply(s[half], query[2 * n + 1], b[2], b[3]);
+        }
+      uint32_t weights[4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (float& x : s[half]) x = exp2_fast(x * to_log2);
+        // The bits of keys 2 t and 2 t + 1.
+        const uint32_t bits =
+            __byte_perm(__shfl_sync(~0u, now[half], 2 * t), __shfl_sync(~0u, now[half], 2 * t + 1), 0x5410);
+        weights[2 * half] = pack_bf16(s[half][0], s[half][1]) & halves(bits << (15 - g));
+        weights[2 * half + 1] = pack_bf16(s[half][2], s[half][3]) & halves(bits << (7 - g));
+      }
+      constexpr uint32_t kOnes = 0x3F803F80u;
+      multiply(sums, weights, kOnes, kOnes);
+      if constexpr (kDropout) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (float& x : s[half]) x = exp2_fast(x * to_log2);
-          // The bits of keys 2 t and 2 t + 1.
-          const uint32_t bits =
-              __byte_perm(__shfl_sync(~0u, now[half], 2 * t), __shfl_sync(~0u, now[half], 2 * t + 1), 0x5410);
-          weights[2 * half] = pack_bf16(s[half][0], s[half][1]) & halves(bits << (15 - g));
-          weights[2 * half + 1] = pack_bf16(s[half][2], s[half][3]) & halves(bits << (7 - g));
-        }
-        constexpr uint32_t kOnes = 0x3F803F80u;
-        multiply(sums, weights, kOnes, kOnes);
-        if constexpr (kDropout) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            weights[2 * half] &= ~halves(gone[half] << (15 - g));
-            weights[2 * half + 1] &= ~halves(gone[half] << (7 - g));
-          }
-        }
-        const uint32_t values = (lane & 8 ? rows_at[1] : rows_at[0]) + (m / 2 - m) * 16 + 2 * D;
-#pragma unroll
-        for (int n = 0; n < D / 16; ++n) {
-          uint32_t b[4];
-          load_transposed(b, values + n * 32);
-          multiply(out[2 * n], weights, b[0], b[1]);
-          multiply(out[2 * n + 1], weights, b[2], b[3]);
+          weights[2 * half] &= ~halves(gone[half] << (15 - g));
+          weights[2 * half + 1] &= ~halves(gone[half] << (7 - g));
         }
       }
+      const uint32_t values = (lane & 8 ? rows_at[1] : rows_at[0]) + (m / 2 - m) * 16 + 2 * D;
+#pragma unroll
+      for (int n = 0; n < D / 16; ++n) {
+        uint32_t b[4];
+        load_transposed(b, values + n * 32);
+        multiply(out[2 * n], weights, b[0], b[1]);
+        multiply(out[2 * n + 1], weights, b[2], b[3]);
+      }
     }
-    __syncthreads();
-    slot = other;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(free + 8 * slot);
+    if (++slot == kSlots) slot = 0, parity ^= 1;
   }
   if (window >= windows) return;
 
