@@ -110,7 +110,7 @@ MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, boo
     result.action = listed(first.view({shape.batch, groups, shape.queries, 1}) + order);
   }
   const at::Tensor offsets =
-      walk.places.defined() ? walk.offsets : at::arange(0, shape.rows() * steps + 1, steps, whole);
+      walk.offsets.defined() ? walk.offsets : at::arange(0, shape.rows() * steps + 1, steps, whole);
   if (!all && !walk.places.defined())
     offsets.narrow(0, 1, shape.rows())
         .copy_(made.sum(-1).expand({shape.batch, shape.heads, shape.queries}).flatten().cumsum(0));
@@ -330,10 +330,15 @@ EdgeChoice SacEdgesImpl::choose(const EdgeRequest& request) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const WalkDecoding decoding = is_training() ? options.train_decoding : options.test_decoding;
   const bool fused = sac::fused_walk_applies(*this, request, decoding);
-  const sac::WalkInputs inputs = walk_inputs(request, !fused);
-  const sac::WalkResult result =
-      fused ? sac::fused_walk(*this, inputs, request, decoding) : walk(inputs, request, decoding);
-  EdgeChoice choice = choice_of(inputs, result, request);
+  EdgeChoice choice;
+  if (const auto quick = fused ? sac::token_walk(*this, request, decoding) : std::nullopt) {
+    choice = choice_of({}, *quick, request);
+  } else {
+    const sac::WalkInputs inputs = walk_inputs(request, !fused);
+    choice = choice_of(
+        inputs, fused ? sac::fused_walk(*this, inputs, request, decoding) : walk(inputs, request, decoding),
+        request);
+  }
   if (options.sharing == SacSharing::kAllLayers) last_choice_ = choice;
   return choice;
 }

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "edges/sac_inputs.h"
@@ -158,6 +159,19 @@ RowPlaces row_places(const KnownRows& rows) {
   });
 }
 
+// Where the edges of a row begin when all have the same number.
+struct EvenRows {
+  int64_t rows, steps;
+  at::Device device;
+  bool operator==(const EvenRows&) const = default;
+};
+at::Tensor even_offsets(const EvenRows& even) {
+  return kept<EvenRows, at::Tensor>().get(even, [&] {
+    return at::arange(0, even.rows * even.steps + 1, even.steps,
+                      at::TensorOptions().dtype(at::kLong).device(even.device));
+  });
+}
+
 int64_t most_edges(const SacEdgesOptions& options, const EdgeShape& shape) {
   if (options.duplicates) return INT64_MAX;
   return options.walk == SacWalk::kRooted ? shape.keys : shape.queries * shape.keys;
@@ -175,11 +189,10 @@ std::string cuda_refusal(const SacEdgesImpl& predictor, const EdgeRequest& reque
                                 std::min(each, most_edges(o, shape)));
 }
 
-WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
-                     WalkDecoding decoding) {
+// What does not depend on the inputs.
+ops::CudaWalkRules rules_of(const SacEdgesImpl& predictor, const EdgeRequest& request,
+                            WalkDecoding decoding) {
   const SacEdgesOptions& options = predictor.options;
-  const bool rooted = options.walk == SacWalk::kRooted,
-             in_blocks = options.destinations == SacDestinations::kBlocks;
   const EdgeShape shape = request.shape();
   ops::CudaWalkRules rules;
   rules.query_offset = request.query_offset;
@@ -188,19 +201,58 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
   rules.no_self = options.self_edges != SelfEdges::kAllowed;
   rules.key_mask = request.key_mask;
   rules.query_mask = request.query_mask();
-  rules.limits = inputs.limits;
   rules.steps =
       std::min(options.alpha,
                most_edges(options, shape));  // where the limits are not looked at: no wait for the device
-  if (!rooted || options.budget > 0)
-    rules.steps = inputs.limits.numel() == 0
-                      ? 0
-                      : std::min(inputs.limits.max().item<int64_t>(), most_edges(options, shape));
   rules.duplicates = options.duplicates;
   rules.choice =
       decoding == WalkDecoding::kSample ? kernels::WalkChoice::kSample : kernels::WalkChoice::kGreedy;
   rules.random = request.random;
   rules.learns = predictor.is_training() && at::GradMode::is_enabled();
+  if (options.destinations == SacDestinations::kBlocks) {
+    rules.block = options.block_size;
+    rules.farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / rules.block;
+    rules.rounded = request.query.scalar_type() == at::kBFloat16;
+  }
+  return rules;
+}
+// Distances in blocks that a walk looks at: [first, second).
+std::pair<int64_t, int64_t> block_distances(const ops::CudaWalkRules& rules, const EdgeShape& shape) {
+  const int64_t count = (shape.keys + rules.block - 1) / rules.block;
+  return {-rules.farthest, count - rules.query_offset / rules.block};
+}
+
+// Where the edges of every row lie among the sorted keys, if that is known beforehand.
+void add_known_rows(WalkResult& result, const ops::CudaWalkRules& rules, const EdgeShape& shape,
+                    int64_t groups, at::Device device) {
+  if (rules.limits.defined() || rules.key_mask) return;
+  result.all_taken = !rules.is_causal && rules.window < 0 && rules.steps + rules.no_self <= shape.keys;
+  if (result.all_taken) {
+    result.offsets = even_offsets({shape.rows(), rules.steps, device});
+    return;
+  }
+  const RowPlaces known = row_places(
+      {shape, groups, rules.steps, rules.query_offset, rules.window, rules.is_causal, rules.no_self, device});
+  result.places = known.places;
+  result.offsets = known.offsets;
+}
+
+at::Tensor rounded_to_bf16(const at::Tensor& x) {  // the gradient passes as it is
+  return x.to(at::kBFloat16).to(x.scalar_type());
+}
+
+WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
+                     WalkDecoding decoding) {
+  const SacEdgesOptions& options = predictor.options;
+  const bool rooted = options.walk == SacWalk::kRooted,
+             in_blocks = options.destinations == SacDestinations::kBlocks;
+  const EdgeShape shape = request.shape();
+  ops::CudaWalkRules rules = rules_of(predictor, request, decoding);
+  rules.limits = inputs.limits;
+  if (!rooted || options.budget > 0)
+    rules.steps = inputs.limits.numel() == 0
+                      ? 0
+                      : std::min(inputs.limits.max().item<int64_t>(), most_edges(options, shape));
   // Edges of rows that nothing else joins come from the sorted keys alone (choice_of()).
   const bool only_sorted =
       rooted && !options.duplicates && options.self_edges != SelfEdges::kAlways && rules.steps > 0;
@@ -226,27 +278,22 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
     result.entropy = actions.entropy;
     return result;
   }
-  if (in_blocks) {
-    rules.block = options.block_size;
-    const int64_t count = (shape.keys + rules.block - 1) / rules.block,
-                  nearest = request.query_offset / rules.block;
-    rules.farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / rules.block;
-    if (with_distance)
-      rules.block_distance =
-          distance_values(predictor, predictor.block_distance_table, -rules.farthest, count - nearest);
+  if (in_blocks && with_distance) {
+    const auto [first, last] = block_distances(rules, shape);
+    rules.block_distance = distance_values(predictor, predictor.block_distance_table, first, last);
+  }
+  if (rules.rounded) {
+    const bool one_side = tensors.key_nodes.is_same(tensors.query_nodes);
+    tensors.query_nodes = rounded_to_bf16(tensors.query_nodes);
+    tensors.key_nodes = one_side ? tensors.query_nodes : rounded_to_bf16(tensors.key_nodes);
+    tensors.weight_ih = rounded_to_bf16(tensors.weight_ih);
+    tensors.weight_hh = rounded_to_bf16(tensors.weight_hh);
   }
   actions = ops::cuda_rooted_walk(tensors, rules);
   result.sorted = actions.sorted;
   result.order = actions.order;
-  result.all_taken = !inputs.limits.defined() && !request.key_mask && !request.is_causal &&
-                     rules.window < 0 && rules.steps + rules.no_self <= shape.keys;
-  if (only_sorted && !result.all_taken && !inputs.limits.defined() && !request.key_mask) {
-    const RowPlaces known =
-        row_places({shape, inputs.query_nodes.size(1), rules.steps, rules.query_offset, rules.window,
-                    rules.is_causal, rules.no_self, inputs.query_nodes.device()});
-    result.places = known.places;
-    result.offsets = known.offsets;
-  }
+  if (only_sorted)
+    add_known_rows(result, rules, shape, inputs.query_nodes.size(1), inputs.query_nodes.device());
   if (!rules.with_actions) return result;
   result.destination = actions.destination.flatten(2);
   result.taken = actions.taken.flatten(2);
@@ -272,6 +319,47 @@ bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& reques
          !(request.known_keys && decoding == WalkDecoding::kSample) &&  // it numbers rows from 0
          decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation &&
          (request.query.is_cpu() || cuda_refusal(predictor, request).empty());
+}
+
+std::optional<WalkResult> token_walk(const SacEdgesImpl& predictor, const EdgeRequest& request,
+                                     WalkDecoding decoding) {
+  const SacEdgesOptions& o = predictor.options;
+  const EdgeShape shape = request.shape();
+  if (!request.query.is_cuda() || (predictor.is_training() && at::GradMode::is_enabled()) ||
+      o.walk != SacWalk::kRooted || o.destinations != SacDestinations::kBlocks || o.budget > 0 ||
+      o.duplicates || o.self_edges == SelfEdges::kAlways || request.key_mask || request.known_keys ||
+      !request.tokens.defined() || request.key_tokens.defined() || request.query_offset != 0 ||
+      request.tokens.dim() != 3 || request.tokens.size(0) != shape.batch || shape.heads != o.num_heads ||
+      request.tokens.size(1) != shape.queries || shape.keys != shape.queries)
+    return std::nullopt;
+  ops::TokenWalk walk{request.tokens,
+                      predictor.node_weight,
+                      predictor.node_bias,
+                      predictor.lstm_weight_ih,
+                      predictor.lstm_weight_hh,
+                      predictor.lstm_bias,
+                      {},
+                      {},
+                      {},
+                      {}};
+  if (!ops::cuda_token_walk_takes(walk, o.block_size)) return std::nullopt;
+  const ops::CudaWalkRules rules = rules_of(predictor, request, decoding);
+  if (rules.steps == 0) return std::nullopt;
+  if (o.distance == DistanceEncoding::kBias) {
+    const auto buckets = [&](const at::Tensor& table, int64_t begin, int64_t end) {
+      return distance_buckets_of({begin, end, table.size(1), o.max_distance, table.device()}).index;
+    };
+    walk.distance = predictor.distance_table;
+    walk.buckets = buckets(walk.distance, 1 - shape.queries, shape.keys);
+    const auto [first, last] = block_distances(rules, shape);
+    walk.block_distance = predictor.block_distance_table;
+    walk.block_buckets = buckets(walk.block_distance, first, last);
+  }
+  WalkResult result;
+  result.steps = rules.steps;
+  result.sorted = ops::cuda_token_walk(walk, rules);
+  add_known_rows(result, rules, shape, predictor.node_weight.size(0), request.query.device());
+  return result;
 }
 
 WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,

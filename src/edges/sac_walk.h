@@ -48,8 +48,8 @@ struct WalkResult {
   at::Tensor sorted;       // [B, G, L, steps] int32
   at::Tensor order;        // [B, G, L, steps] int64
   bool all_taken = false;  // known before the walk: every query makes `steps` edges
-  // Or how many each makes: the edges of all heads in `sorted`, [E], and where those of a row begin, [B * H *
-  // L + 1]. Undefined = not known.
+  // Or how many each makes: the edges of all heads in `sorted`, [E]. Undefined = not known. And where those
+  // of a row begin, [B * H * L + 1], known with either.
   at::Tensor places, offsets;
   std::vector<WalkStep> distributions;  // rooted, when asked for
 };

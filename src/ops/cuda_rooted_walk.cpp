@@ -73,6 +73,15 @@ cuda::RootedParams params_of(const Inputs& in, const RootedCall& call) {
   return p;
 }
 
+bool packed_takes(int64_t keys, int64_t block) {
+  return keys > 0 && block <= cuda::kPackedBlock && keys <= block * cuda::kPackedBlocks;
+}
+void run_packed(cuda::PackedWalkParams& p, const at::TensorOptions& on) {
+  const at::Tensor workspace = at::empty({cuda::packed_walk_bytes(p)}, on.dtype(at::kByte));
+  p.workspace = workspace.mutable_data_ptr();
+  check_launch("packed_walk", cuda::launch_packed_walk(p, current_stream()));
+}
+
 void run_rooted(const Inputs& in, RootedCall& call) {
   const c10::cuda::CUDAGuard guard(in.query_nodes.device());
   const std::vector<int64_t> sizes = {in.batch(), in.groups(), in.queries(), call.rules.steps};
@@ -93,9 +102,24 @@ void run_rooted(const Inputs& in, RootedCall& call) {
     call.levels = at::empty({sizes[0], sizes[1], sizes[2], sizes[3], 4}, real);
     call.states = at::empty({sizes[0], sizes[1], sizes[2], sizes[3], kWidth}, real);
   }
-  if (call.in_blocks()) {
+  const bool packed = call.in_blocks() && packed_takes(in.keys(), call.block());
+  if (call.in_blocks() && (!packed || call.rules.learns)) {
     const int64_t blocks = (in.keys() + call.block() - 1) / call.block();
     call.means = at::empty({in.batch(), in.groups(), blocks, kWidth}, real);
+  }
+  if (packed) {
+    cuda::PackedWalkParams p;
+    p.walk = params_of(in, call);
+    p.terms = call.rules.rounded ? 1 : 2;
+    p.distance.values = p.walk.distance;
+    if (p.walk.distance) p.distance.count = small(in.distance.size(1));
+    p.block_distance.values = p.walk.block_distance;
+    p.block_distance.count = p.walk.block_distances;
+    run_packed(p, real);
+    return;
+  }
+  if (call.in_blocks()) {
+    const int64_t blocks = call.means.size(2);
     cuda::BlockMeanParams means;
     means.batch = small(in.batch());
     means.groups = small(in.groups());
@@ -296,6 +320,64 @@ CudaWalkActions cuda_rooted_walk(const WalkTensors& tensors, const CudaWalkRules
   result.log_prob = outputs[0];
   result.entropy = outputs[1];
   return result;
+}
+
+bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block) {
+  const at::Tensor &tokens = walk.tokens, &weight = walk.node_weight;
+  const bool plain_types = weight.scalar_type() == at::kFloat && weight.is_cuda() && tokens.is_cuda() &&
+                           (tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16);
+  return plain_types && tokens.numel() > 0 && tokens.size(2) == weight.size(1) && weight.size(1) % 4 == 0 &&
+         weight.size(2) == kWidth && packed_takes(tokens.size(1), block);
+}
+
+at::Tensor cuda_token_walk(const TokenWalk& given, const CudaWalkRules& rules) {
+  const at::NoGradGuard guard;
+  const c10::cuda::CUDAGuard device(given.tokens.device());
+  const at::Tensor tokens = plain(given.tokens), weight = plain(given.node_weight),
+                   bias = plain(given.node_bias), weight_ih = plain(given.weight_ih),
+                   weight_hh = plain(given.weight_hh), lstm_bias = plain(given.bias),
+                   distance = plain(given.distance), block_distance = plain(given.block_distance);
+  cuda::PackedWalkParams p;
+  cuda::RootedParams& walk = p.walk;
+  walk.batch = small(tokens.size(0));
+  walk.groups = small(weight.size(0));
+  walk.queries = walk.keys = small(tokens.size(1));
+  walk.steps = walk.limit = small(rules.steps);
+  walk.block = small(rules.block);
+  walk.blocks = (walk.keys + walk.block - 1) / walk.block;
+  walk.lstm = {data_of(weight_ih), data_of(weight_hh), data_of(lstm_bias)};
+  walk.block_farthest = small(rules.farthest);
+  walk.span = span_of(rules, {});
+  walk.choice = rules.choice;
+  walk.stream = stream_of(rules.random);
+  p.terms = rules.rounded ? 1 : 2;
+  if (tokens.scalar_type() == at::kFloat)
+    p.source.tokens = tokens.const_data_ptr<float>();
+  else
+    p.source.bf16_tokens = reinterpret_cast<const uint16_t*>(tokens.const_data_ptr<at::BFloat16>());
+  p.source.weight = data_of(weight);
+  p.source.bias = data_of(bias);
+  p.source.embed = small(tokens.size(2));
+  const auto fill = [](cuda::DistanceSource& source, const at::Tensor& table, const at::Tensor& buckets) {
+    if (!table.defined()) return;
+    source.table = data_of(table);
+    source.buckets = small(table.size(1));
+    source.bucket = buckets.const_data_ptr<int64_t>();
+    source.count = small(buckets.size(0));
+  };
+  fill(p.distance, distance, given.buckets);
+  fill(p.block_distance, block_distance, given.block_buckets);
+  const auto real = weight.options().requires_grad(false);
+  at::Tensor nodes;  // rows whose range cuts a block read them again
+  if (rules.is_causal || rules.window >= 0 || rules.no_self) {
+    nodes = at::empty({walk.batch, walk.groups, walk.keys, kWidth}, real);
+    p.source.nodes = nodes.mutable_data_ptr<float>();
+  }
+  const at::Tensor sorted =
+      at::empty({walk.batch, walk.groups, walk.queries, walk.steps}, real.dtype(at::kInt));
+  walk.sorted = sorted.mutable_data_ptr<int32_t>();
+  run_packed(p, real);
+  return sorted;
 }
 
 }  // namespace edgewise::ops

@@ -34,6 +34,7 @@ struct CudaWalkRules {
   at::Tensor block_distance;  // [G, D], differentiable: of block b for query i, at farthest - (query_offset +
                               // i) / block + b
   int64_t farthest = 0;
+  bool rounded = false;  // rooted, in blocks: nodes and LSTM weights are bf16 numbers
 };
 
 struct CudaWalkActions {
@@ -49,6 +50,22 @@ std::string cuda_walk_refusal(const at::Tensor& bias, const EdgeShape& shape, in
 std::string cuda_pairs_refusal(const at::Tensor& bias, const EdgeShape& shape);
 
 CudaWalkActions cuda_rooted_walk(const WalkTensors& tensors, const CudaWalkRules& rules);
+
+// A rooted walk in blocks of self-attention that nobody learns from, straight from the tokens: nodes, means,
+// distances and the walk are two launches. With rules.rounded nodes and weights are rounded here.
+struct TokenWalk {
+  at::Tensor tokens;                // [B, L, E] fp32 or bf16
+  at::Tensor node_weight;           // [G, E, P]
+  at::Tensor node_bias;             // [G, P]
+  at::Tensor weight_ih, weight_hh;  // [G, P, 4P]
+  at::Tensor bias;                  // [G, 4P]
+  at::Tensor distance;              // [G, buckets], undefined = nothing is added
+  at::Tensor buckets;               // [2 L - 1] int64: of the distances from 1 - L on
+  at::Tensor block_distance;        // [G, buckets]
+  at::Tensor block_buckets;         // [D] int64: of the distances of blocks, as rules.block_distance
+};
+bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block);
+at::Tensor cuda_token_walk(const TokenWalk& walk, const CudaWalkRules& rules);  // CudaWalkActions::sorted
 CudaWalkActions cuda_pairs_walk(const WalkTensors& tensors, const at::Tensor& start,
                                 const CudaWalkRules& rules);
 

@@ -55,6 +55,12 @@ at::Tensor cuda_add_dropped(const at::Tensor&, const at::Tensor&, double) {
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
 }
+bool cuda_token_walk_takes(const TokenWalk&, int64_t) {
+  return false;
+}
+at::Tensor cuda_token_walk(const TokenWalk&, const CudaWalkRules&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
+}
 CudaWalkActions cuda_pairs_walk(const WalkTensors&, const at::Tensor&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "pairs_walk: ", kWhy);
 }

@@ -235,6 +235,145 @@ TEST_F(CudaSac, GivesTheLogProbabilitiesOfThePlainWalk) {
   }
 }
 
+// ---- requests in bf16: nodes and LSTM weights are rounded ----
+
+EdgeRequest in_bf16(EdgeRequest request) {
+  request.query = request.key = request.query.to(at::kBFloat16);
+  return request;
+}
+at::Tensor rounded(const at::Tensor& x) {
+  return x.to(at::kBFloat16).to(x.scalar_type());
+}
+// The plain predictor whose law a request in bf16 has, in double precision, and its inputs: the nodes are
+// those of `source`, so that only their rounding counts.
+struct Exact {
+  SacEdges predictor;
+  sac::WalkInputs inputs;
+};
+Exact rounded_twin(const SacEdgesOptions& options, const SacEdges& source, const EdgeRequest& request) {
+  const torch::NoGradGuard guard;
+  SacEdges twin = fresh(options);
+  twin->lstm_weight_ih.copy_(rounded(twin->lstm_weight_ih));
+  twin->lstm_weight_hh.copy_(rounded(twin->lstm_weight_hh));
+  twin->to(at::kDouble);
+  EdgeRequest exact = request;
+  exact.query = exact.key = request.query.to(at::kDouble);
+  exact.tokens = request.tokens.to(at::kDouble);
+  sac::WalkInputs inputs = twin->walk_inputs(exact);
+  const at::Tensor nodes = source->walk_inputs(to_device(request, at::kCUDA), false).query_nodes;
+  inputs.query_nodes = inputs.key_nodes = rounded(nodes).cpu().to(at::kDouble);
+  return {twin, inputs};
+}
+
+struct Span {
+  int64_t tokens;
+  bool causal;
+  int64_t window;  // 0 = none
+  SelfEdges self;
+};
+const std::vector<Span> kSpans = {{300, false, 0, SelfEdges::kAllowed}, {300, true, 0, SelfEdges::kAllowed},
+                                  {300, false, 70, SelfEdges::kNever},  {300, true, 100, SelfEdges::kAllowed},
+                                  {64, false, 0, SelfEdges::kNever},    {17, true, 0, SelfEdges::kAllowed},
+                                  {1, false, 0, SelfEdges::kAllowed}};
+SacEdgesOptions spanned(const Span& span, int64_t alpha) {
+  SacEdgesOptions options = wide_options(kBlocksOf64, alpha);
+  options.self_edges = span.self;
+  if (span.window > 0) options.candidates = std::make_shared<WindowEdges>(span.window);
+  return options;
+}
+
+TEST_F(CudaSac, GivesTheLogProbabilitiesOfRoundedNodesInBf16) {
+  for (const Span& span : kSpans) {
+    SacEdgesOptions options = spanned(span, 11);  // more than eight: random numbers are made eight at a time
+    const EdgeRequest request = in_bf16(wide_request(3, span.tokens, span.causal));
+    SacEdges source = fresh(options);
+    source->to(at::kCUDA);
+    const EdgeRequest there = to_device(request, at::kCUDA);
+    sac::WalkResult actions =
+        sac::fused_walk(*source, source->walk_inputs(there, false), there, WalkDecoding::kSample);
+    const at::Tensor log_prob = actions.log_prob.detach().cpu(), entropy = actions.entropy.detach().cpu(),
+                     chosen = actions.chosen.cpu();
+    actions.source = actions.source.cpu();
+    actions.destination = actions.destination.cpu();
+    const torch::NoGradGuard guard;
+    const Exact exact = rounded_twin(options, source, request);
+    const sac::WalkResult expected = kit::given_walk(exact.predictor, exact.inputs, actions);
+    if (expected.log_prob.numel() == 0) {  // nothing to choose
+      EXPECT_EQ(chosen.sum().item<int64_t>(), 0);
+      continue;
+    }
+    ASSERT_EQ(expected.log_prob.sizes(), log_prob.sizes());
+    const auto off = [&](const at::Tensor& f, const at::Tensor& e) {
+      return (f.to(at::kDouble) - e).masked_fill(chosen.logical_not(), 0).abs().max().item<double>();
+    };
+    EXPECT_LE(off(log_prob, expected.log_prob), 3e-4) << span.tokens << span.causal << span.window;
+    EXPECT_LE(off(entropy, expected.entropy), 3e-4) << span.tokens << span.causal << span.window;
+  }
+}
+
+// Without a policy to learn the walk starts from the tokens themselves.
+TEST_F(CudaSac, ChoosesTheSameEdgesWhereNobodyLearns) {
+  for (const Span& span : kSpans)
+    for (const bool half : {false, true})
+      for (const WalkDecoding decoding : {WalkDecoding::kSample, WalkDecoding::kGreedy}) {
+        SacEdgesOptions options = spanned(span, 5);
+        options.train_decoding = decoding;
+        SacEdges source = fresh(options);
+        source->to(at::kCUDA);
+        EdgeRequest request = wide_request(2, span.tokens, span.causal);
+        if (half) request = in_bf16(request);
+        request.random = {.seed = 5, .step = 2, .layer = 1, .first_item = 3};
+        request = to_device(request, at::kCUDA);
+        const EdgeSet expected = source->choose(request).edges.to(at::kCPU);
+        const torch::NoGradGuard guard;
+        ASSERT_TRUE(sac::token_walk(*source, request, decoding).has_value());
+        const EdgeSet found = source->choose(request).edges.to(at::kCPU);
+        ASSERT_TRUE(at::equal(found.row_offsets(), expected.row_offsets()));
+        // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4.
+        const int64_t same = found.contained_in(expected).sum().item<int64_t>();
+        EXPECT_GE(static_cast<double>(same), 0.98 * static_cast<double>(expected.edge_count()))
+            << span.tokens << span.causal << span.window << half << to_string(decoding);
+      }
+}
+
+// The first edges of many items with the same tokens: how often each key was drawn against its probability.
+TEST_F(CudaSac, DrawsEdgesAsOftenAsTheirProbabilitySays) {
+  constexpr int64_t kItems = 4000, kTokens = 150;
+  for (const bool causal : {false, true})
+    for (const bool half : {false, true}) {
+      const SacEdgesOptions options = wide_options(kBlocksOf64, 1);
+      SacEdges source = fresh(options);
+      source->to(at::kCUDA);
+      EdgeRequest one = wide_request(1, kTokens, causal);
+      if (half) one = in_bf16(one);
+      const torch::NoGradGuard guard;
+      EdgeRequest many = to_device(one, at::kCUDA);
+      many.query = many.key = many.query.expand({kItems, -1, -1, -1}).contiguous();
+      many.tokens = many.tokens.expand({kItems, -1, -1}).contiguous();
+      ASSERT_TRUE(sac::token_walk(*source, many, WalkDecoding::kSample).has_value());
+      const at::Tensor drawn = source->choose(many).edges.to_mask().sum(0).squeeze(0).cpu().to(at::kDouble);
+
+      Exact exact = rounded_twin(options, source, one);
+      if (!half) {
+        exact.predictor = fresh(options);
+        exact.inputs = exact.predictor->walk_inputs(one);
+      }
+      const sac::WalkResult law =
+          sac::rooted_walk(*exact.predictor, exact.inputs, sac::greedy_chooser(), true);
+      const at::Tensor expected = law.distributions.at(0).log_p[0][0].to(at::kDouble).exp() * kItems;
+      const at::Tensor free =
+          law.distributions.at(0).allowed[0][0] & law.distributions.at(0).is_live[0][0].unsqueeze(1);
+      EXPECT_EQ(drawn.masked_select(free.logical_not() & law.distributions.at(0).is_live[0][0].unsqueeze(1))
+                    .sum()
+                    .item<double>(),
+                0);
+      const at::Tensor terms = ((drawn - expected).square() / expected.clamp_min(1e-9)).masked_select(free);
+      const double cells = static_cast<double>(terms.numel()), rows = static_cast<double>(kTokens);
+      EXPECT_LE(std::abs(terms.sum().item<double>() / (cells - rows) - 1), 8 * std::sqrt(2 / cells))
+          << causal << half;
+    }
+}
+
 TEST_F(CudaSac, NeverPicksTheFutureNorFeelsIt) {
   for (const WalkKind& kind : {kit::kRooted, kBlocksOf64}) {
     const auto rows = [&](double future) {

@@ -252,38 +252,6 @@ __device__ __forceinline__ KeyChoice choose_key(const RootedParams& p, int group
   return choice;
 }
 
-// The row of eight lanes: what it may choose and what it has chosen.
-struct Row {
-  int query, limit, made;  // made: edges so far
-  bool exists, choosing;
-};
-
-// Everything that is written when a walk is over. list: keys in the order of the walk.
-__device__ __forceinline__ void write_row(const RootedParams& p, int unit, const Row& row, const int* list) {
-  if (!row.exists) return;
-  const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
-  for (int e = sub_lane(); e < p.steps; e += 8) {
-    const bool made = e < row.made;
-    const int key = made ? list[e] : 0;
-    int rank = e;
-    if (made) {
-      rank = 0;
-      for (int other = 0; other < row.made; ++other)
-        rank += list[other] < key || (list[other] == key && other < e);
-    }
-    p.sorted[at + rank] = made ? key : p.keys;
-    if (!p.destination) continue;
-    p.order[at + rank] = e;
-    p.destination[at + e] = key;
-    p.taken[at + e] = made;
-    p.chosen[at + e] = made && row.choosing;
-    if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
-  }
-  if (p.states)
-    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e)
-      reinterpret_cast<float4*>(p.states + (at + e) * P)[sub_lane()] = make_float4(0, 0, 0, 0);
-}
-
 template <bool kCluster, int kKeys>
 __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant__ RootedParams p) {
   extern __shared__ __align__(16) float shared[];
@@ -323,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
   }
   pack_lstm_weights(p.lstm.weight_ih + group * P * 4 * P, p.lstm.weight_hh + group * P * 4 * P, shared);
 
-  Row row{first_row + local, 0, 0, first_row + local < p.queries, false};
+  WalkRow row{first_row + local, 0, 0, first_row + local < p.queries, false};
   const Candidates candidates(p.span, item, min(row.query, p.queries - 1), p.keys);
   int count = 0;
   if (row.exists) {
@@ -362,18 +330,7 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
   for (int k = 0; k < kMostPartialBlocks; ++k) {
     partial[k] = row.choosing ? candidates.partial(k, p.block, p.keys) : -1;
     partial_mean[k] = make_float4(0, 0, 0, 0);
-    if (partial[k] < 0) continue;
-    const int begin = max(partial[k] * p.block, candidates.lo),
-              end = min((partial[k] + 1) * p.block, candidates.hi);
-    const float share = 1.f / static_cast<float>(max(candidates.count(begin, end), 1));
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-    for (int j = begin; j < end; ++j)
-      if (j != candidates.own && candidates.open(j)) {
-        const float4 x = reinterpret_cast<const float4*>(unit_keys + static_cast<int64_t>(j) * P)[sub];
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-      }
-    partial_mean[k] = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+    if (partial[k] >= 0) partial_mean[k] = mean_of_partial(candidates, p, unit_keys, partial[k], sub);
   }
   const uint64_t key = stream_key_of(p.stream, item, group);
   const float* const bias =
@@ -561,7 +518,7 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
           make_float4(normaliser, entropy, choice.normaliser, choice.entropy);
     }
   }
-  write_row(p, unit, row, list);
+  write_row(p, unit, row, list, sub);
 }
 
 // How many blocks share the keys: the fewest that leave room for three blocks a multiprocessor, or for two,

@@ -62,6 +62,56 @@ struct Candidates {
   }
 };
 
+// ---- a row of eight lanes ----
+
+// What it may choose and what it has chosen.
+struct WalkRow {
+  int query, limit, made;  // made: edges so far
+  bool exists, choosing;
+};
+
+// Everything that is written when a walk is over. list: keys in the order of the walk.
+__device__ __forceinline__ void write_row(const RootedParams& p, int unit, const WalkRow& row,
+                                          const int* list, int sub) {
+  if (!row.exists) return;
+  const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
+  for (int e = sub; e < p.steps; e += 8) {
+    const bool made = e < row.made;
+    const int key = made ? list[e] : 0;
+    int rank = e;
+    if (made) {
+      rank = 0;
+      for (int other = 0; other < row.made; ++other)
+        rank += list[other] < key || (list[other] == key && other < e);
+    }
+    p.sorted[at + rank] = made ? key : p.keys;
+    if (!p.destination) continue;
+    p.order[at + rank] = e;
+    p.destination[at + e] = key;
+    p.taken[at + e] = made;
+    p.chosen[at + e] = made && row.choosing;
+    if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
+  }
+  if (p.states)
+    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e)
+      reinterpret_cast<float4*>(p.states + (at + e) * P)[sub] = make_float4(0, 0, 0, 0);
+}
+
+// Numbers 4 sub .. of the mean over the candidates of a block that the row's range cuts.
+__device__ __forceinline__ float4 mean_of_partial(const Candidates& candidates, const RootedParams& p,
+                                                  const float* unit_keys, int block, int sub) {
+  const int begin = max(block * p.block, candidates.lo), end = min((block + 1) * p.block, candidates.hi);
+  const float share = 1.f / static_cast<float>(max(candidates.count(begin, end), 1));
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+  for (int j = begin; j < end; ++j)
+    if (j != candidates.own && candidates.open(j)) {
+      const float4 x = reinterpret_cast<const float4*>(unit_keys + static_cast<int64_t>(j) * P)[sub];
+      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+    }
+  return make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+}
+
 // ---- random numbers, as philox.h ----
 
 __device__ __forceinline__ uint64_t stream_key_of(const WalkStream& s, int64_t item, int group) {

@@ -76,6 +76,40 @@ int launch_block_walk(const RootedParams& params, Stream stream);
 const char* rooted_walk_refusal(int64_t keys, int64_t steps);
 const char* block_walk_refusal(int64_t keys, int64_t block, int64_t steps);
 
+// ---- the walk in blocks on tensor cores (packed_walk.cu), for up to kPackedBlocks blocks of kPackedBlock
+// keys Its inputs lie in one workspace, in the order of the fragments, and are packed in one launch: `terms`
+// bf16 numbers a value, 2 for nearly fp32, 1 where nodes and LSTM weights count as rounded to bf16.
+
+inline constexpr int kPackedBlock = 64, kPackedBlocks = 64;
+
+// What distances add: `values` [G, count], or a table [G, buckets] at the bucket of each distance [count].
+struct DistanceSource {
+  const float* values = nullptr;
+  const float* table = nullptr;
+  const int64_t* bucket = nullptr;
+  int buckets = 0, count = 0;
+};
+// Nodes that are still to be made: tokens [B, S, E] times weight [G, E, P] plus bias [G, P]. E: a multiple
+// of 4.
+struct NodeSource {
+  const float* tokens = nullptr;  // one of the two
+  const uint16_t* bf16_tokens = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  int embed = 0;
+  float* nodes = nullptr;  // out [U, S, P], rounded where terms is 1; null = nobody asks
+};
+struct PackedWalkParams {
+  RootedParams
+      walk;  // key_nodes null: of `source`, and query i begins at key i. means: out, null = nobody asks
+  int terms = 2;
+  NodeSource source;
+  DistanceSource distance, block_distance;
+  void* workspace = nullptr;  // packed_walk_bytes(), on 16 bytes
+};
+int64_t packed_walk_bytes(const PackedWalkParams& params);
+int launch_packed_walk(const PackedWalkParams& params, Stream stream);
+
 // Means over the keys of a block that the mask allows: [U, N, P].
 struct BlockMeanParams {
   int batch = 0, groups = 0, keys = 0, block = 0, blocks = 0;
