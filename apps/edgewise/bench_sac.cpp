@@ -33,7 +33,7 @@ struct Arguments {
   int64_t alpha = 8, dim = 64, batch = 1, heads = 1, node_dim = 32, block = 64;
   int64_t pairs_length = 256;  // 0 = no walk of pairs
   std::string device = "cpu",
-              dtype = "fp32";  // dtype: of the attention's inputs; the predictor works in fp32
+              dtype = "fp32";  // dtype: of the attention's inputs; the predictor's parameters are fp32
   double seconds = 1;
   bool causal = false, backward = false, json = false;
   std::string peak_of;  // hidden: one pass with these destinations ("dense": none), print the peak

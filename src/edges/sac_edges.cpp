@@ -101,7 +101,7 @@ MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, boo
   }
   const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
     if (walk.places.defined()) return values.flatten().index_select(0, walk.places);
-    const at::Tensor each = values.expand(wide);
+    const at::Tensor each = values.sizes() == wide ? values : values.expand(wide);
     return all ? each.flatten() : each.masked_select(made.expand(wide));
   };
   MadeEdges result;

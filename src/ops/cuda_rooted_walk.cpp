@@ -333,10 +333,11 @@ bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block) {
 at::Tensor cuda_token_walk(const TokenWalk& given, const CudaWalkRules& rules) {
   const at::NoGradGuard guard;
   const c10::cuda::CUDAGuard device(given.tokens.device());
-  const at::Tensor tokens = plain(given.tokens), weight = plain(given.node_weight),
-                   bias = plain(given.node_bias), weight_ih = plain(given.weight_ih),
-                   weight_hh = plain(given.weight_hh), lstm_bias = plain(given.bias),
-                   distance = plain(given.distance), block_distance = plain(given.block_distance);
+  const auto whole = [](const at::Tensor& x) { return x.defined() ? x.contiguous() : x; };
+  const at::Tensor tokens = whole(given.tokens), weight = whole(given.node_weight),
+                   bias = whole(given.node_bias), weight_ih = whole(given.weight_ih),
+                   weight_hh = whole(given.weight_hh), lstm_bias = whole(given.bias),
+                   distance = whole(given.distance), block_distance = whole(given.block_distance);
   cuda::PackedWalkParams p;
   cuda::RootedParams& walk = p.walk;
   walk.batch = small(tokens.size(0));
@@ -368,11 +369,6 @@ at::Tensor cuda_token_walk(const TokenWalk& given, const CudaWalkRules& rules) {
   fill(p.distance, distance, given.buckets);
   fill(p.block_distance, block_distance, given.block_buckets);
   const auto real = weight.options().requires_grad(false);
-  at::Tensor nodes;  // rows whose range cuts a block read them again
-  if (rules.is_causal || rules.window >= 0 || rules.no_self) {
-    nodes = at::empty({walk.batch, walk.groups, walk.keys, kWidth}, real);
-    p.source.nodes = nodes.mutable_data_ptr<float>();
-  }
   const at::Tensor sorted =
       at::empty({walk.batch, walk.groups, walk.queries, walk.steps}, real.dtype(at::kInt));
   walk.sorted = sorted.mutable_data_ptr<int32_t>();

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "edges/sac_fused.h"
 #include "edges/sac_kit.h"
 #include "kit/devices.h"
@@ -89,7 +91,7 @@ Found run(SacEdgesOptions options, const EdgeRequest& given, at::Device device, 
 
 double error_of(const at::Tensor& found, const at::Tensor& expected) {
   return ((found.to(at::kCPU, at::kDouble) - expected.to(at::kDouble)).norm() /
-          expected.to(at::kDouble).norm().clamp_min(1e-2))  // some are 0: of a choice among one block
+          expected.to(at::kDouble).norm().clamp_min(0.1))  // some are 0: of a choice among one block
       .item<double>();
 }
 
@@ -313,14 +315,16 @@ TEST_F(CudaSac, GivesTheLogProbabilitiesOfRoundedNodesInBf16) {
 
 // Without a policy to learn the walk starts from the tokens themselves.
 TEST_F(CudaSac, ChoosesTheSameEdgesWhereNobodyLearns) {
-  for (const Span& span : kSpans)
+  std::vector<Span> spans = kSpans;
+  spans.push_back({4096, false, 0, SelfEdges::kAllowed});
+  for (const Span& span : spans)
     for (const bool half : {false, true})
       for (const WalkDecoding decoding : {WalkDecoding::kSample, WalkDecoding::kGreedy}) {
         SacEdgesOptions options = spanned(span, 5);
         options.train_decoding = decoding;
         SacEdges source = fresh(options);
         source->to(at::kCUDA);
-        EdgeRequest request = wide_request(2, span.tokens, span.causal);
+        EdgeRequest request = wide_request(span.tokens == 4096 ? 1 : 2, span.tokens, span.causal);
         if (half) request = in_bf16(request);
         request.random = {.seed = 5, .step = 2, .layer = 1, .first_item = 3};
         request = to_device(request, at::kCUDA);

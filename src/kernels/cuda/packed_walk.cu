@@ -12,12 +12,12 @@
 //
 // Keys are read through the first-level cache, 4 KB a prediction in one term: a multiprocessor works on rows
 // of one unit, whose keys in one term nearly fit.
-#include "kernels/cuda/walk_common.cuh"
+#include "kernels/cuda/walk_mma.cuh"
 
 namespace edgewise::kernels::cuda {
 namespace {
 
-constexpr int kRows = 16, kWarps = 4, kTileThreads = 32 * kWarps, kMostTiles = 4;
+constexpr int kRows = 16;
 constexpr int kScoreStride = kPackedBlocks + 8;     // floats
 constexpr int kKeyPieces = kPackedBlock * P / 8;    // 16-byte pieces of a block of keys, a term
 constexpr int kMeanPieces = kPackedBlocks * P / 8;  // of the means, a term
@@ -34,14 +34,17 @@ __host__ __device__ constexpr int64_t round_up(int64_t x, int64_t to) {
 //   keys     [U, N, terms, 4 tiles, 2 steps, 32 lanes]: row g of tile j is key 8 g + 2 j, row g + 8 the next
 //   means    [U, 2 terms, 64, P]
 //   weights  [G, terms, 4 warps, 2 units, 2 pairs of gates, 2 sides, 32 lanes]
+//   streams  [U]: keys of the random numbers
+//   sums     [U, S, P] fp32: of the nodes of the block up to each key; where ranges cut blocks
 //   distance [G, 4, stride]: copy c begins at entry c, so that any run can be read 16 bytes at a time
 struct Packed {
   uint4 *keys, *means, *weights;
-  float *distance, *block_distance;
+  uint64_t* streams;
+  float *sums, *distance, *block_distance;
   int stride;  // of a copy of the distances
   int64_t bytes;
 
-  __host__ __device__ explicit Packed(const PackedWalkParams& p) {
+  explicit Packed(const PackedWalkParams& p) {
     const int64_t units = static_cast<int64_t>(p.walk.batch) * p.walk.groups;
     char* at = static_cast<char*>(p.workspace);
     const auto take = [&](int64_t size) {
@@ -52,6 +55,8 @@ struct Packed {
     keys = reinterpret_cast<uint4*>(take(units * p.walk.blocks * p.terms * kKeyPieces * 16));
     means = reinterpret_cast<uint4*>(take(units * 2 * kMeanPieces * 16));
     weights = reinterpret_cast<uint4*>(take(int64_t{p.walk.groups} * p.terms * kWeightPieces * 16));
+    streams = reinterpret_cast<uint64_t*>(take(units * 8));
+    sums = p.walk.span.cuts_blocks() ? reinterpret_cast<float*>(take(units * p.walk.keys * P * 4)) : nullptr;
     stride = p.distance.count > 0 ? static_cast<int>(round_up(p.distance.count + kPackedBlock, 4)) : 0;
     distance = reinterpret_cast<float*>(take(int64_t{p.walk.groups} * 4 * stride * 4));
     block_distance = reinterpret_cast<float*>(take(int64_t{p.walk.groups} * p.block_distance.count * 4));
@@ -92,39 +97,37 @@ __device__ __forceinline__ void mma_bf16(float (&sum)[4], uint32_t a0, uint32_t 
 
 // ---- packing ----
 
-constexpr int kPackThreads = 256, kEmbedStep = 64, kNodePitch = P + 1, kOtherBlocks = 16;
+constexpr int kPackThreads = 256, kPackWarps = kPackThreads / 32, kEmbedStep = 64, kNodePitch = P + 1,
+              kOtherBlocks = 64;
+// Floats from row to row: reads of a warp meet no bank twice.
+constexpr int kTokenPitch = kEmbedStep + 8, kWeightPitch = P + 4;
 
-// Nodes of the keys of block b into shared memory, rounded where terms is 1; zeros beyond its end.
-__device__ __forceinline__ void make_nodes(const PackedWalkParams& p, int unit, int block,
-                                           float (&nodes)[kPackedBlock][kNodePitch]) {
-  __shared__ __align__(16) float tokens[kPackedBlock][kEmbedStep + 4];
-  __shared__ __align__(16) float weights[kEmbedStep][P];
+// Tokens times weights for the keys of a block, nearly in fp32 (walk_mma.cuh): a warp has 16 keys and 16
+// numbers. keep(key, number, value).
+template <typename Keep>
+__device__ __forceinline__ void multiply_tokens(const PackedWalkParams& p, int unit, int begin, int size,
+                                                const Keep& keep) {
+  __shared__ __align__(16) float tokens[kPackedBlock][kTokenPitch];
+  __shared__ __align__(16) float weights[kEmbedStep][kWeightPitch];
   const RootedParams& walk = p.walk;
   const NodeSource& source = p.source;
-  const int begin = block * walk.block, size = min(walk.block, walk.keys - begin),
-            thread = static_cast<int>(threadIdx.x);
-  const auto keep = [&](int key, int number, float x) {
-    nodes[key][number] = key < size ? (p.terms == 1 ? rounded_to_bf16(x) : x) : 0.f;
-  };
-  if (walk.key_nodes) {
-    const float* const from = walk.key_nodes + (static_cast<int64_t>(unit) * walk.keys + begin) * P;
-    for (int n = thread; n < kPackedBlock * P; n += kPackThreads)
-      keep(n / P, n % P, n / P < size ? from[n] : 0.f);
-    __syncthreads();
-    return;
-  }
-  // Two keys and four numbers a thread.
-  const int key = thread / 8, column = thread % 8 * 4, item = unit / walk.groups, group = unit % walk.groups;
-  const float4 bias = *reinterpret_cast<const float4*>(source.bias + group * P + column);
-  float4 sum[2] = {bias, bias};
+  const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), g = lane / 4, t = lane % 4,
+            row = thread / 32 % 4 * 16 + g, column = thread / 128 * 16;
+  const int item = unit / walk.groups, group = unit % walk.groups;
   const int64_t first = (static_cast<int64_t>(item) * walk.keys + begin) * source.embed;
+  float sum[2][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int n = 0; n < 4; ++n) sum[half][n] = source.bias[group * P + column + 8 * half + 2 * t + n % 2];
   for (int from = 0; from < source.embed; from += kEmbedStep) {
     const int width = min(kEmbedStep, source.embed - from);
+#pragma unroll
     for (int n = thread; n < kPackedBlock * kEmbedStep / 4; n += kPackThreads) {
-      const int row = n / (kEmbedStep / 4), e = n % (kEmbedStep / 4) * 4;
+      const int key = n / (kEmbedStep / 4), e = n % (kEmbedStep / 4) * 4;
       float4 x = make_float4(0, 0, 0, 0);
-      if (row < size && e < width) {
-        const int64_t at = first + static_cast<int64_t>(row) * source.embed + from + e;
+      if (key < size && e < width) {
+        const int64_t at = first + static_cast<int64_t>(key) * source.embed + from + e;
         if (source.tokens) {
           x = *reinterpret_cast<const float4*>(source.tokens + at);
         } else {
@@ -132,55 +135,54 @@ __device__ __forceinline__ void make_nodes(const PackedWalkParams& p, int unit, 
           x = make_float4(low_half(pairs.x), high_half(pairs.x), low_half(pairs.y), high_half(pairs.y));
         }
       }
-      *reinterpret_cast<float4*>(&tokens[row][e]) = x;
+      *reinterpret_cast<float4*>(&tokens[key][e]) = x;
     }
+    const float4* const given = reinterpret_cast<const float4*>(
+        source.weight + (static_cast<int64_t>(group) * source.embed + from) * P);
+#pragma unroll
     for (int n = thread; n < kEmbedStep * P / 4; n += kPackThreads) {
       const int e = n / (P / 4);
-      reinterpret_cast<float4*>(weights)[n] =
-          e < width ? reinterpret_cast<const float4*>(
-                          source.weight + (static_cast<int64_t>(group) * source.embed + from) * P)[n]
-                    : make_float4(0, 0, 0, 0);
+      *reinterpret_cast<float4*>(&weights[e][n % (P / 4) * 4]) =
+          e < width ? given[n] : make_float4(0, 0, 0, 0);
     }
     __syncthreads();
-#pragma unroll 4
-    for (int e = 0; e < kEmbedStep; e += 4) {
-      float x[2][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = *reinterpret_cast<const float4*>(&tokens[key + 32 * half][e]);
-        x[half][0] = four.x, x[half][1] = four.y, x[half][2] = four.z, x[half][3] = four.w;
-      }
+    for (int e = 0; e < kEmbedStep; e += 8) {
+      const float2 x = *reinterpret_cast<const float2*>(&tokens[row][e + 2 * t]),
+                   y = *reinterpret_cast<const float2*>(&tokens[row + 8][e + 2 * t]);
+      const LeftStep left(x.x, x.y, y.x, y.y);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float4 w = *reinterpret_cast<const float4*>(&weights[e + k][column]);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          sum[half].x = fmaf(x[half][k], w.x, sum[half].x), sum[half].y = fmaf(x[half][k], w.y, sum[half].y);
-          sum[half].z = fmaf(x[half][k], w.z, sum[half].z), sum[half].w = fmaf(x[half][k], w.w, sum[half].w);
-        }
-      }
+      for (int half = 0; half < 2; ++half)
+        add_step(sum[half], left, weights[e + 2 * t][column + 8 * half + g],
+                 weights[e + 2 * t + 1][column + 8 * half + g]);
     }
     __syncthreads();
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float value[4] = {sum[half].x, sum[half].y, sum[half].z, sum[half].w};
+  for (int half = 0; half < 2; ++half)
 #pragma unroll
-    for (int n = 0; n < 4; ++n) keep(key + 32 * half, column + n, value[n]);
-  }
-  __syncthreads();
-  if (source.nodes)
-    for (int n = thread; n < size * P; n += kPackThreads)
-      source.nodes[(static_cast<int64_t>(unit) * walk.keys + begin) * P + n] = nodes[n / P][n % P];
+    for (int n = 0; n < 4; ++n) keep(row + n / 2 * 8, column + 8 * half + 2 * t + n % 2, sum[half][n]);
 }
 
+// Keys, mean and running sums of one block.
 __device__ __forceinline__ void pack_block(const PackedWalkParams& p, const Packed& packed, int unit,
                                            int block) {
-  __shared__ float nodes[kPackedBlock][kNodePitch];
-  __shared__ float sums[kPackThreads / 32][P];
-  make_nodes(p, unit, block, nodes);
+  __shared__ float nodes[kPackedBlock][kNodePitch];  // zeros beyond the block's end
+  __shared__ float sums[kPackWarps][P];
   const RootedParams& walk = p.walk;
-  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x / 32), begin = block * walk.block,
+            size = min(walk.block, walk.keys - begin);
+  const auto keep = [&](int key, int number, float x) {
+    nodes[key][number] = key < size ? (p.terms == 1 ? rounded_to_bf16(x) : x) : 0.f;
+  };
+  if (walk.key_nodes) {
+    const float* const from = walk.key_nodes + (static_cast<int64_t>(unit) * walk.keys + begin) * P;
+    for (int key = warp; key < kPackedBlock; key += kPackWarps)
+      keep(key, lane, key < size ? from[key * P + lane] : 0.f);
+  } else {
+    multiply_tokens(p, unit, begin, size, keep);
+  }
+  __syncthreads();
   {
     const int tile = warp / 2, step = warp % 2, key = 8 * (lane / 4) + 2 * tile,
               n = 8 * (lane % 4) + 4 * step;
@@ -191,36 +193,47 @@ __device__ __forceinline__ void pack_block(const PackedWalkParams& p, const Pack
     to[0] = make_uint4(x.high, y.high, z.high, w.high);
     if (p.terms == 2) to[kKeyPieces] = make_uint4(x.low, y.low, z.low, w.low);
   }
-  // The mean over the keys that the mask allows.
-  const int begin = block * walk.block, end = min(begin + walk.block, walk.keys);
+  // Running sums over the keys that the mask allows: a warp has eight keys.
+  constexpr int kEach = kPackedBlock / kPackWarps;
   const int32_t* const before =
       walk.span.open_before
-          ? walk.span.open_before + static_cast<int64_t>(unit / walk.groups) * (walk.keys + 1)
+          ? walk.span.open_before + static_cast<int64_t>(unit / walk.groups) * (walk.keys + 1) + begin
           : nullptr;
-  float sum = 0;
-  for (int j = begin + warp; j < end; j += kPackThreads / 32)
-    if (!before || before[j + 1] != before[j]) sum += nodes[j - begin][lane];
+  float running[kEach], sum = 0;
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    const int key = warp * kEach + n;
+    if (key < size && (!before || before[key + 1] != before[key])) sum += nodes[key][lane];
+    running[n] = sum;
+  }
   sums[warp][lane] = sum;
   __syncthreads();
+  float earlier = 0;
+  for (int w = 0; w < warp; ++w) earlier += sums[w][lane];
+  if (packed.sums)
+#pragma unroll
+    for (int n = 0; n < kEach; ++n)
+      if (warp * kEach + n < size)
+        packed.sums[(static_cast<int64_t>(unit) * walk.keys + begin + warp * kEach + n) * P + lane] =
+            earlier + running[n];
   uint16_t* const means =
       reinterpret_cast<uint16_t*>(packed.means + static_cast<int64_t>(unit) * 2 * kMeanPieces);
   constexpr int kTerm = kPackedBlocks * P;  // numbers
-  if (warp == 0) {
-    for (int w = 1; w < kPackThreads / 32; ++w) sum += sums[w][lane];
-    const int count = before ? before[end] - before[begin] : end - begin;
-    const float mean = sum / static_cast<float>(max(count, 1));
+  if (warp == kPackWarps - 1) {
+    const int count = before ? before[size] - before[0] : size;
+    const float mean = (earlier + sum) / static_cast<float>(max(count, 1));
     if (walk.means)
       const_cast<float*>(walk.means)[(static_cast<int64_t>(unit) * walk.blocks + block) * P + lane] = mean;
     const Bf16Terms terms(mean, 0.f);
     means[block * P + lane] = static_cast<uint16_t>(terms.high);
     means[kTerm + block * P + lane] = static_cast<uint16_t>(terms.low);
   } else if (block == 0) {  // nothing beyond the last block
-    for (int n = walk.blocks * P + static_cast<int>(threadIdx.x) - 32; n < kTerm; n += kPackThreads - 32)
+    for (int n = walk.blocks * P + static_cast<int>(threadIdx.x); n < kTerm; n += kPackThreads - 32)
       means[n] = means[kTerm + n] = 0;
   }
 }
 
-// LSTM weights and distances.
+// LSTM weights, random numbers' keys and distances.
 __device__ __forceinline__ void pack_others(const PackedWalkParams& p, const Packed& packed, int first,
                                             int by) {
   const RootedParams& walk = p.walk;
@@ -241,6 +254,8 @@ __device__ __forceinline__ void pack_others(const PackedWalkParams& p, const Pac
     to[0] = make_uint4(high[0], high[1], high[2], high[3]);
     if (p.terms == 2) to[kWeightPieces] = make_uint4(low[0], low[1], low[2], low[3]);
   }
+  for (int unit = first; unit < walk.batch * walk.groups; unit += by)
+    packed.streams[unit] = stream_key_of(walk.stream, unit / walk.groups, unit % walk.groups);
   const auto value = [](const DistanceSource& source, int group, int at) {
     if (source.values) return source.values[static_cast<int64_t>(group) * source.count + at];
     return source.table[group * source.buckets + source.bucket[at]];
@@ -254,14 +269,16 @@ __device__ __forceinline__ void pack_others(const PackedWalkParams& p, const Pac
     packed.block_distance[at] = value(p.block_distance, at / blocks, at % blocks);
 }
 
-__global__ void __launch_bounds__(kPackThreads) pack_walk(const __grid_constant__ PackedWalkParams p) {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");  // it waits for the end of this grid
-  const Packed packed(p);
-  const int block = static_cast<int>(blockIdx.x), unit = static_cast<int>(blockIdx.y);
-  if (block < p.walk.blocks)
-    pack_block(p, packed, unit, block);
-  else if (unit == 0)
-    pack_others(p, packed, (block - p.walk.blocks) * kPackThreads + static_cast<int>(threadIdx.x),
+__global__ void __launch_bounds__(kPackThreads)
+    pack_walk(const __grid_constant__ PackedWalkParams p, const __grid_constant__ Packed packed) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");  // which wait for the end of this grid
+
+  const int at = static_cast<int>(blockIdx.x) - kOtherBlocks;
+  if (at >= 0)
+    pack_block(p, packed, at / p.walk.blocks, at % p.walk.blocks);
+  else
+    pack_others(p, packed, static_cast<int>(blockIdx.x * kPackThreads + threadIdx.x),
                 kOtherBlocks * kPackThreads);
 }
 
@@ -282,36 +299,53 @@ __device__ __forceinline__ uint32_t row_ballot(bool x) {  // bit 4 g
   return __ballot_sync(kAll, x) >> lane_id() % 4 & 0x11111111u;
 }
 
+constexpr float kLog2E = 1.4426950408889634f;
+__device__ __forceinline__ float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 struct Draw {
   int place;
   float top, total, weighted, score;  // the last two: where sums are wanted
   __device__ __forceinline__ float normaliser() const { return top + __logf(total); }
   __device__ __forceinline__ float entropy() const { return normaliser() - __fdividef(weighted, total); }
 };
-// Forbidden places have scores of kForbidden or so.
+// Forbidden places have scores of kForbidden or so. Nobody looks at the draw of a row that is not live.
 template <bool kSums>
-__device__ __forceinline__ Draw draw(const float (&score)[8], WalkChoice choice, float uniform) {
+__device__ __forceinline__ Draw draw(const float (&score)[8], WalkChoice choice, float uniform, bool live) {
   const int lane = lane_id(), first = lane / 4 * 8;
   Draw result{};
-  float most = score[0];
+  float running[8], up_to = 0, weighted = 0;
+#pragma unroll 1
+  for (bool again = false;;) {
+    const float shift = result.top * -kLog2E;
+    weighted = 0;
 #pragma unroll
-  for (int n = 1; n < 8; ++n) most = fmaxf(most, score[n]);
-  result.top = row_max(most);
-  float running[8], weighted = 0;
+    for (int n = 0; n < 8; ++n) {
+      running[n] = power_of_two(fmaf(score[n], kLog2E, shift));
+      if constexpr (kSums) weighted = fmaf(running[n], score[n], weighted);
+    }
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    running[n] = __expf(score[n] - result.top);
-    if constexpr (kSums) weighted = fmaf(running[n], score[n], weighted);
+    for (int step = 1; step < 8; step *= 2)
+#pragma unroll
+      for (int n = 7; n >= step; --n) running[n] += running[n - step];
+    up_to = running[7];  // over the lanes of the row up to this one
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+      const float before = __shfl_up_sync(kAll, up_to, step);
+      if (lane >= step) up_to += before;
+    }
+    result.total = __shfl_sync(kAll, up_to, 28 + lane % 4);
+    // Scores so large that their exponentials need the largest taken off are rare.
+    if (again || !__any_sync(kAll, live && !(result.total > 1e-20f && result.total < 1e35f))) break;
+    again = true;
+    result.top = score[0];
+#pragma unroll
+    for (int n = 1; n < 8; ++n) result.top = fmaxf(result.top, score[n]);
+    result.top = row_max(result.top);
   }
-#pragma unroll
-  for (int n = 1; n < 8; ++n) running[n] += running[n - 1];
-  float up_to = running[7];  // over the lanes of the row up to this one
-#pragma unroll
-  for (int step = 4; step < 32; step *= 2) {
-    const float before = __shfl_up_sync(kAll, up_to, step);
-    if (lane >= step) up_to += before;
-  }
-  result.total = __shfl_sync(kAll, up_to, 28 + lane % 4);
   uint32_t passed = 0;
   if (choice == WalkChoice::kSample) {
     float before = __shfl_up_sync(kAll, up_to, 4);
@@ -324,8 +358,8 @@ __device__ __forceinline__ Draw draw(const float (&score)[8], WalkChoice choice,
     for (int n = 0; n < 7; ++n) place += running[n] <= rest;
     result.place = __shfl_sync(kAll, place, passed ? __ffs(static_cast<int>(passed)) - 1 + lane % 4 : lane);
   }
-  if (__any_sync(kAll, passed == 0)) {  // the likeliest; ties go to the smaller place
-    float best = kForbidden;            // which a number that is none does not pass
+  if (__any_sync(kAll, live && passed == 0)) {  // the likeliest; ties go to the smaller place
+    float best = kForbidden;                    // which a number that is none does not pass
     int place = first;
 #pragma unroll
     for (int n = 0; n < 8; ++n)
@@ -350,11 +384,30 @@ __device__ __forceinline__ Draw draw(const float (&score)[8], WalkChoice choice,
   return result;
 }
 
-// e^-x, of at most 2^40, so that three of them can be multiplied.
+// Numbers 4 g .. of the mean over the candidates of a block that the row's range cuts.
+__device__ __forceinline__ float4 mean_of_cut(const Candidates& candidates, const RootedParams& p,
+                                              const Packed& packed, int unit, int block) {
+  const int g = lane_id() / 4, begin = max(block * p.block, candidates.lo),
+            end = min((block + 1) * p.block, candidates.hi), own = candidates.own;
+  const float4* const sums =
+      reinterpret_cast<const float4*>(packed.sums + static_cast<int64_t>(unit) * p.keys * P) + g;
+  float4 sum = make_float4(0, 0, 0, 0);
+  const auto add = [&](int key, float sign) {  // the sum up to and with `key` of this block
+    if (key < block * p.block) return;
+    const float4 x = sums[static_cast<int64_t>(key) * (P / 4)];
+    sum.x = fmaf(sign, x.x, sum.x), sum.y = fmaf(sign, x.y, sum.y);
+    sum.z = fmaf(sign, x.z, sum.z), sum.w = fmaf(sign, x.w, sum.w);
+  };
+  add(end - 1, 1.f);
+  add(begin - 1, -1.f);
+  if (own >= begin && own < end) add(own, -1.f), add(own - 1, 1.f);
+  const float share = 1.f / static_cast<float>(max(candidates.count(begin, end), 1));
+  return make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+}
+
+// 2^(scale x), of at most 2^40, so that three of them can be multiplied.
 __device__ __forceinline__ float falling(float x, float scale) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(fminf(x * scale, 40.f)));
-  return result;
+  return power_of_two(fminf(x * scale, 40.f));
 }
 __device__ __forceinline__ float inverse(float x) {
   float result;
@@ -364,7 +417,7 @@ __device__ __forceinline__ float inverse(float x) {
 // The cell and h of one unit from its gates: sigmoid(x) = 1 / (1 + e^-x), tanh(x) = (1 - e^-2x) / (1 +
 // e^-2x), with one division for each of the two results.
 __device__ __forceinline__ float lstm_unit(float i, float f, float g, float o, float& cell) {
-  constexpr float kOne = -1.4426950408889634f, kTwo = 2 * kOne;
+  constexpr float kOne = -kLog2E, kTwo = 2 * kOne;
   const float ei = 1.f + falling(i, kOne), ef = 1.f + falling(f, kOne), eg = falling(g, kTwo),
               eo = 1.f + falling(o, kOne);
   const float both = ei * (1.f + eg);
@@ -378,6 +431,21 @@ __device__ __forceinline__ uint32_t bit_or_none(int place) {
   uint32_t result;
   asm("shl.b32 %0, %1, %2;" : "=r"(result) : "r"(1), "r"(place));
   return result;
+}
+
+__device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+}
+// Past the first-level cache, whose room the keys need.
+__device__ __forceinline__ float4 load_once(const float* from) {
+  float4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from));
+  return x;
 }
 
 // ---- the walk ----
@@ -397,44 +465,61 @@ struct Shared {
   }
 };
 
-// The left side of 16 rows in shared memory: pieces of rows g and g + 8.
+// 16 rows as the left side of products, in shared memory: [2 mma steps, 32 pieces], where piece (g, t) has of
+// the rows g and g + 8 two numbers each, then the next two. Pieces are exchanged so that neither those who
+// write nor those who read meet a bank twice.
+__device__ __forceinline__ int piece_at(int g, int t) {
+  return 4 * g + (t ^ g / 2);
+}
+// The word of number n and the next of a row.
+__device__ __forceinline__ int word_at(int row, int n) {
+  return n % 8 / 4 * 128 + piece_at(row % 8, n / 8) * 4 + row / 8 + n % 4 / 2 * 2;
+}
 struct LeftRows {
-  uint4 upper, lower;
+  uint4 first, second;  // mma steps
   __device__ __forceinline__ explicit LeftRows(const uint4* rows) {
-    upper = rows[lane_id()];
-    lower = rows[32 + lane_id()];
+    const int at = piece_at(lane_id() / 4, lane_id() % 4);
+    first = rows[at];
+    second = rows[32 + at];
   }
   __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& right) const {
-    mma_bf16(sum, upper.x, lower.x, upper.y, lower.y, right.x, right.y);
-    mma_bf16(sum, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
+    mma_bf16(sum, first.x, first.y, first.z, first.w, right.x, right.y);
+    mma_bf16(sum, second.x, second.y, second.z, second.w, right.z, right.w);
   }
 };
 
-// kGeneral: ranges, masks, and walks that are learnt from. Elsewhere every key of every block is a candidate
-// until it is chosen, and nothing but the sorted keys is asked for.
-// kRoom: tiles a thread block at most; the fewer, the more registers.
-template <int kTerms, bool kGeneral, int kRoom>
-__global__ void __launch_bounds__(kTileThreads* kRoom, 1)
-    packed_walk(const __grid_constant__ PackedWalkParams given) {
+// What a walk has: kPlain: every key of every block is a candidate until it is chosen, and nothing but the
+// sorted keys is asked for. kCut: ranges and masks besides. kWhole: also what learning needs.
+enum class Kind { kPlain, kCut, kWhole };
+
+// A tile has 4 kSplit warps of 4 / kSplit rows (where the lanes of two rows do the same as the first two's):
+// split for short walks' sake where there are few tiles. kRoom: tiles a thread block at most.
+template <int kTerms, Kind kKind, int kSplit, int kRoom>
+__global__ void __launch_bounds__(128 * kSplit * kRoom, 1)
+    packed_walk(const __grid_constant__ PackedWalkParams given, const __grid_constant__ Packed packed) {
+  constexpr bool kGeneral = kKind != Kind::kPlain, kWhole = kKind == Kind::kWhole;
+  constexpr int kTileThreads = 128 * kSplit, kOwn = 4 / kSplit, kUnits = 2 / kSplit, kColumns = 2 / kSplit;
   extern __shared__ __align__(16) char shared[];
   const RootedParams& p = given.walk;
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), g = lane / 4, t = lane % 4,
-            warp = thread / 32 % kWarps, tile = thread / kTileThreads,
+            tile = thread / kTileThreads, warp = thread % kTileThreads / 32,
             tiles = static_cast<int>(blockDim.x) / kTileThreads;
   const Shared plan(kTerms, p.steps, tiles);
-  const Packed packed(given);
+
   const int unit = static_cast<int>(blockIdx.y), item = unit / p.groups, group = unit % p.groups;
-  const uint64_t key = stream_key_of(p.stream, item, group);
-  const int first_row = (static_cast<int>(blockIdx.x) * tiles + tile) * kRows, local = 4 * warp + t;
+  const int first_row = (static_cast<int>(blockIdx.x) * tiles + tile) * kRows, local = kOwn * warp + t % kOwn;
 
   asm volatile("griddepcontrol.wait;" ::: "memory");
   uint4* const weights = reinterpret_cast<uint4*>(shared);
   uint4* const means = weights + kTerms * kWeightPieces;
   {
     const uint4* const from = packed.weights + static_cast<int64_t>(group) * kTerms * kWeightPieces;
-    for (int n = thread; n < kTerms * kWeightPieces; n += static_cast<int>(blockDim.x)) weights[n] = from[n];
     const uint4* const from_means = packed.means + static_cast<int64_t>(unit) * 2 * kMeanPieces;
-    for (int n = thread; n < 2 * kMeanPieces; n += static_cast<int>(blockDim.x)) means[n] = from_means[n];
+    for (int n = thread; n < kTerms * kWeightPieces; n += static_cast<int>(blockDim.x))
+      copy_async(weights + n, from + n);
+    for (int n = thread; n < 2 * kMeanPieces; n += static_cast<int>(blockDim.x))
+      copy_async(means + n, from_means + n);
+    asm volatile("cp.async.commit_group;" ::: "memory");
   }
   char* const own = shared + plan.tiles + tile * plan.tile_bytes;
   uint4* const inputs = reinterpret_cast<uint4*>(own + plan.inputs);  // [terms, 16, 4]
@@ -442,22 +527,25 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
   float* const scores = reinterpret_cast<float*>(own + plan.scores);
   int* const list = reinterpret_cast<int*>(own + plan.lists) + local * plan.list_stride;
   constexpr int kMatrix = kRows * P / 8;  // pieces of 16 rows, a term
-  const auto wait = [&] { asm volatile("bar.sync %0, 128;" ::"r"(1 + tile) : "memory"); };
+  const auto wait = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + tile), "n"(kTileThreads) : "memory"); };
 
   // Nodes of keys as the packed blocks have them: lane g writes numbers 4 g .. of row `local`.
   const uint32_t* const unit_keys = reinterpret_cast<const uint32_t*>(
       packed.keys + static_cast<int64_t>(unit) * p.blocks * kTerms * kKeyPieces);
+  const auto write_input = [&](int term, uint32_t low, uint32_t high) {
+    uint32_t* const to = reinterpret_cast<uint32_t*>(inputs + term * kMatrix) + word_at(local, 4 * g);
+    to[0] = low, to[2] = high;
+  };
   const auto take_input = [&](int block, int place) {
     const uint32_t* const from = unit_keys + static_cast<int64_t>(block) * kTerms * kKeyPieces * 4 +
                                  ((place % 8 / 2 * 2 + g % 2) * 32 + place / 8 * 4 + g / 2) * 4 + place % 2;
 #pragma unroll
     for (int term = 0; term < kTerms; ++term)
-      reinterpret_cast<uint2*>(inputs + term * kMatrix)[local * (P / 4) + g] =
-          make_uint2(__ldg(from + term * kKeyPieces * 4), __ldg(from + term * kKeyPieces * 4 + 2));
+      write_input(term, __ldg(from + term * kKeyPieces * 4), __ldg(from + term * kKeyPieces * 4 + 2));
   };
 
   WalkRow row{first_row + local, 0, 0, first_row + local < p.queries, false};
-  const int known_query = min(row.query, p.queries - 1);
+  const int known_query = min(row.query, p.queries - 1), own_block = (known_query + p.span.offset) / p.block;
   const Candidates candidates(p.span, item, known_query, p.keys);
   int count = 0;
   if (row.exists) {
@@ -481,58 +569,61 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
     const float4 x = reinterpret_cast<const float4*>(
         p.query_nodes + (static_cast<int64_t>(unit) * p.queries + known_query) * P)[g];
     const Bf16Terms low(x.x, x.y), high(x.z, x.w);
-    reinterpret_cast<uint2*>(inputs)[local * (P / 4) + g] = make_uint2(low.high, high.high);
-    if constexpr (kTerms == 2)
-      reinterpret_cast<uint2*>(inputs + kMatrix)[local * (P / 4) + g] = make_uint2(low.low, high.low);
+    write_input(0, low.high, high.high);
+    if constexpr (kTerms == 2) write_input(1, low.low, high.low);
+
   } else {
-    take_input(known_query / p.block, known_query % p.block);
+    take_input(own_block, known_query - own_block * p.block);
   }
-  float block_bias[8];  // kForbidden: no candidate is left there
+  float block_bias[8] = {};  // kForbidden: no candidate is left there
+  if (given.block_distance.count > 0) {
+    const float* const from =
+        packed.block_distance + group * given.block_distance.count + p.block_farthest - own_block;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) block_bias[n] = from[min(8 * g + n, p.blocks - 1)];
+  }
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     const int b = 8 * g + n;
-    const bool open =
-        b < p.blocks && (!kGeneral || candidates.count(b * p.block, min((b + 1) * p.block, p.keys)) > 0);
-    block_bias[n] = !open ? kForbidden
-                    : given.block_distance.count == 0
-                        ? 0.f
-                        : packed.block_distance[group * given.block_distance.count + p.block_farthest -
-                                                (known_query + p.span.offset) / p.block + b];
+    if (b >= p.blocks || (kGeneral && candidates.count(b * p.block, min((b + 1) * p.block, p.keys)) == 0))
+      block_bias[n] = kForbidden;
   }
   int partial[kGeneral ? kMostPartialBlocks : 1];
   float4 partial_mean[kGeneral ? kMostPartialBlocks : 1];  // numbers 4 g ..
   if constexpr (kGeneral) {
-    const float* const nodes = p.key_nodes ? p.key_nodes : given.source.nodes;
 #pragma unroll
     for (int k = 0; k < kMostPartialBlocks; ++k) {
       partial[k] = row.choosing ? candidates.partial(k, p.block, p.keys) : -1;
       partial_mean[k] = make_float4(0, 0, 0, 0);
-      if (partial[k] >= 0)
-        partial_mean[k] =
-            mean_of_partial(candidates, p, nodes + static_cast<int64_t>(unit) * p.keys * P, partial[k], g);
+      if (partial[k] >= 0) partial_mean[k] = mean_of_cut(candidates, p, packed, unit, partial[k]);
     }
   }
-  float gate_bias[2][4], cell[2][2] = {};  // of units 8 warp + 2 t and the next; rows g, g + 8
+  // Units 8 (warp / kSplit) + 2 t + first_unit .., rows g and g + 8.
+  const int first_unit = kSplit == 2 ? warp % 2 : 0, eight = warp / kSplit;
+  float gate_bias[kUnits][4], cell[kUnits][2] = {};
 #pragma unroll
-  for (int u = 0; u < 2; ++u)
+  for (int u = 0; u < kUnits; ++u)
 #pragma unroll
     for (int n = 0; n < 4; ++n)
-      gate_bias[u][n] = __ldg(p.lstm.bias + group * 4 * P + n * P + 8 * warp + 2 * t + u);
+      gate_bias[u][n] = __ldg(p.lstm.bias + group * 4 * P + n * P + 8 * eight + 2 * t + first_unit + u);
+  const uint64_t stream = packed.streams[unit];
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
   if (first_row >= p.queries) return;  // the other tiles have barriers of their own
 
-  float gates[2][2][4];  // i, f and g, o; of two rows
+  float gates[kUnits][2][4];  // i, f and g, o; of two rows
   const auto add_gates = [&](const LeftRows& left, int side, int term) {
 #pragma unroll
-    for (int u = 0; u < 2; ++u)
+    for (int u = 0; u < kUnits; ++u)
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair)
         left.multiply(gates[u][pair],
-                      weights[term * kWeightPieces + (((warp * 2 + u) * 2 + pair) * 2 + side) * 32 + lane]);
+                      weights[term * kWeightPieces +
+                              (((eight * 2 + first_unit + u) * 2 + pair) * 2 + side) * 32 + lane]);
   };
   const auto start_gates = [&] {
 #pragma unroll
-    for (int u = 0; u < 2; ++u)
+    for (int u = 0; u < kUnits; ++u)
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair)
 #pragma unroll
@@ -550,25 +641,32 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
         add_gates(high, 0, 1);
         add_gates(LeftRows(inputs + kMatrix), 0, 0);
       }
+      float h[kUnits][2];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float h[2];
+      for (int u = 0; u < kUnits; ++u)
 #pragma unroll
-        for (int u = 0; u < 2; ++u)
-          h[u] = lstm_unit(gates[u][0][2 * r], gates[u][0][2 * r + 1], gates[u][1][2 * r],
-                           gates[u][1][2 * r + 1], cell[u][r]);
-        const Bf16Terms terms(h[0], h[1]);
-        uint32_t* const to = reinterpret_cast<uint32_t*>(states) + (g + 8 * r) * (P / 2) + 4 * warp + t;
-        to[0] = terms.high;
-        to[kMatrix * 4] = terms.low;
+        for (int r = 0; r < 2; ++r)
+          h[u][r] = lstm_unit(gates[u][0][2 * r], gates[u][0][2 * r + 1], gates[u][1][2 * r],
+                              gates[u][1][2 * r + 1], cell[u][r]);
+      uint32_t* const to = reinterpret_cast<uint32_t*>(states) + word_at(g, 8 * eight + 2 * t);
+      if constexpr (kUnits == 2) {
+        const Bf16Terms upper(h[0][0], h[1][0]), lower(h[0][1], h[1][1]);
+        *reinterpret_cast<uint2*>(to) = make_uint2(upper.high, lower.high);
+        *reinterpret_cast<uint2*>(to + kMatrix * 4) = make_uint2(upper.low, lower.low);
+      } else {
+        const Bf16Terms rows(h[0][0], h[0][1]);
+        uint16_t* const half = reinterpret_cast<uint16_t*>(to) + first_unit;
+        half[0] = static_cast<uint16_t>(rows.high), half[2] = static_cast<uint16_t>(rows.high >> 16);
+        half[kMatrix * 8] = static_cast<uint16_t>(rows.low);
+        half[kMatrix * 8 + 2] = static_cast<uint16_t>(rows.low >> 16);
       }
     }
     wait();  // states are there
     {
       const LeftRows high(states), low(states + kMatrix);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = 2 * warp + half;  // eight blocks
+      for (int n = 0; n < kColumns; ++n) {
+        const int column = kColumns * warp + n;  // eight blocks
         const uint4 mean = means[column * 32 + lane], rest = means[kMeanPieces + column * 32 + lane];
         float sum[4] = {}, others[4] = {};
         high.multiply(sum, mean);
@@ -579,14 +677,10 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
         *reinterpret_cast<float2*>(to + 8 * kScoreStride) =
             make_float2(sum[2] + others[2], sum[3] + others[3]);
       }
-      start_gates();  // of the next step
-      add_gates(high, 1, 0);
-      add_gates(low, 1, 0);
-      if constexpr (kTerms == 2) add_gates(high, 1, 1);
     }
     if (step % 8 == 0 && p.choice == WalkChoice::kSample) {
       const PairWords words =
-          philox<10>(static_cast<uint32_t>(row.query), static_cast<uint32_t>(step + g), 0, kWalkLane, key);
+          philox<10>(static_cast<uint32_t>(row.query), static_cast<uint32_t>(step + g), 0, kWalkLane, stream);
       key_uniform = static_cast<float>(uniform_of(words.word[0], words.word[1]));
       block_uniform = static_cast<float>(uniform_of(words.word[2], words.word[3]));
     }
@@ -603,11 +697,13 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
       score[4] = high.x, score[5] = high.y, score[6] = high.z, score[7] = high.w;
     }
     if constexpr (kGeneral) {
-      const uint2 high = reinterpret_cast<const uint2*>(states)[local * (P / 4) + g],
-                  low = reinterpret_cast<const uint2*>(states + kMatrix)[local * (P / 4) + g];
-      const float4 h = make_float4(low_half(high.x) + low_half(low.x), high_half(high.x) + high_half(low.x),
-                                   low_half(high.y) + low_half(low.y), high_half(high.y) + high_half(low.y));
-      if (live && p.states) reinterpret_cast<float4*>(p.states + at * P)[g] = h;
+      const uint32_t* const high = reinterpret_cast<const uint32_t*>(states) + word_at(local, 4 * g);
+      const uint32_t* const low = high + kMatrix * 4;
+      const float4 h =
+          make_float4(low_half(high[0]) + low_half(low[0]), high_half(high[0]) + high_half(low[0]),
+                      low_half(high[2]) + low_half(low[2]), high_half(high[2]) + high_half(low[2]));
+
+      if (kWhole && live && p.states) reinterpret_cast<float4*>(p.states + at * P)[g] = h;
 #pragma unroll
       for (int k = 0; k < kMostPartialBlocks; ++k) {
         if (!__any_sync(kAll, partial[k] >= 0)) continue;
@@ -620,9 +716,20 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
     }
 #pragma unroll
     for (int n = 0; n < 8; ++n) score[n] += block_bias[n];
-    const Draw of_block = draw<kGeneral>(score, p.choice, __shfl_sync(kAll, block_uniform, step % 8 * 4 + t));
+    const Draw of_block =
+        draw<kWhole>(score, p.choice, __shfl_sync(kAll, block_uniform, step % 8 * 4 + t), live);
     const int block = min(of_block.place, p.blocks - 1), begin = block * p.block, from = begin + 8 * g;
 
+    // What the distances add.
+    float distance[8] = {};
+    if (given.distance.count > 0) {
+      const int first = p.queries - 1 - known_query + from, copy = first % 4;
+      const float* const at_first =
+          packed.distance + static_cast<int64_t>(group * 4 + copy) * packed.stride + first - copy;
+      const float4 low = load_once(at_first), high = load_once(at_first + 4);
+      distance[0] = low.x, distance[1] = low.y, distance[2] = low.z, distance[3] = low.w;
+      distance[4] = high.x, distance[5] = high.y, distance[6] = high.z, distance[7] = high.w;
+    }
     // Which of this lane's keys are open.
     uint32_t open = (1u << min(max(min(begin + p.block, candidates.hi) - from, 0), 8)) - 1;
     if constexpr (kGeneral) {
@@ -631,55 +738,75 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
         for (int k = 0; k < 8; ++k)
           if (open >> k & 1 && !candidates.open(from + k)) open &= ~(1u << k);
     }
+    const auto close_listed = [&](int k) {
+      const int4 low = *reinterpret_cast<const int4*>(list + k),
+                 high = *reinterpret_cast<const int4*>(list + k + 4);
+      open &= ~(bit_or_none(low.x - from) | bit_or_none(low.y - from) | bit_or_none(low.z - from) |
+                bit_or_none(low.w - from) | bit_or_none(high.x - from) | bit_or_none(high.y - from) |
+                bit_or_none(high.z - from) | bit_or_none(high.w - from));
+    };
     if (!p.duplicates)
-      for (int k = 0; k < step; k += 8) {
-        const int4 low = *reinterpret_cast<const int4*>(list + k),
-                   high = *reinterpret_cast<const int4*>(list + k + 4);
-        open &= ~(bit_or_none(low.x - from) | bit_or_none(low.y - from) | bit_or_none(low.z - from) |
-                  bit_or_none(low.w - from) | bit_or_none(high.x - from) | bit_or_none(high.y - from) |
-                  bit_or_none(high.z - from) | bit_or_none(high.w - from));
-      }
+#pragma unroll 1
+      for (int k = 8; k < step; k += 8) close_listed(k);
 
+    // No branches from here to the draw, so that every key is on its way before the first product waits for
+    // one;
+    // __syncwarp() keeps the compiler from mixing loads, products and what follows.
     float sum[4][4] = {};  // tiles of keys
     {
       // Column g: of row g / 2 of this warp, term g % 2.
-      const uint4 h = states[g % 2 * kMatrix + (4 * warp + g / 2) * 4 + t];
+      const uint32_t* const from_states = reinterpret_cast<const uint32_t*>(states + g % 2 * kMatrix) +
+                                          word_at(kOwn * warp + g / 2 % kOwn, 8 * t);
+      const uint4 h = make_uint4(from_states[0], from_states[2], from_states[128], from_states[130]);
+      uint4 left[kOwn][8];
+      const auto load = [&](int term) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const uint4* const keys = reinterpret_cast<const uint4*>(unit_keys) +
-                                  static_cast<int64_t>(__shfl_sync(kAll, block, r)) * kTerms * kKeyPieces +
-                                  lane;
-        const bool mine = g / 2 == r;
-        const uint4 right = make_uint4(mine ? h.x : 0, mine ? h.y : 0, mine ? h.z : 0, mine ? h.w : 0);
+        for (int r = 0; r < kOwn; ++r) {
+          const uint4* const keys =
+              reinterpret_cast<const uint4*>(unit_keys) +
+              (static_cast<int64_t>(__shfl_sync(kAll, block, r)) * kTerms + term) * kKeyPieces + lane;
 #pragma unroll
-        for (int term = 0; term < kTerms; ++term) {
-          uint4 left[8];
+          for (int n = 0; n < 8; ++n) left[r][n] = keys[32 * n];
+        }
+      };
+      load(0);
+      {  // the state's part of the next step's gates
+        start_gates();
+        const LeftRows high(states);
+        add_gates(high, 1, 0);
+        if constexpr (kTerms == 2) add_gates(high, 1, 1);
+        add_gates(LeftRows(states + kMatrix), 1, 0);
+      }
+      __syncwarp();
+      const uint32_t keep = p.duplicates ? open : 0;
+      close_listed(0);
+      open |= keep;
 #pragma unroll
-          for (int n = 0; n < 8; ++n) left[n] = __ldg(keys + term * kKeyPieces + 32 * n);
+      for (int term = 0; term < kTerms; ++term) {
+        if (term > 0) load(term);
+#pragma unroll
+        for (int r = 0; r < kOwn; ++r) {
+          const bool mine = g / 2 % kOwn == r;
+          const uint4 right = make_uint4(mine ? h.x : 0, mine ? h.y : 0, mine ? h.z : 0, mine ? h.w : 0);
 #pragma unroll
           for (int n = 0; n < 8; ++n)
-            mma_bf16(sum[n / 2], left[n].x, left[n].y, left[n].z, left[n].w, n % 2 ? right.z : right.x,
-                     n % 2 ? right.w : right.y);
+            mma_bf16(sum[n / 2], left[r][n].x, left[r][n].y, left[r][n].z, left[r][n].w,
+                     n % 2 ? right.z : right.x, n % 2 ? right.w : right.y);
         }
       }
     }
+    __syncwarp();
 #pragma unroll
-    for (int n = 0; n < 4; ++n)
-      score[2 * n] = sum[n][0] + sum[n][1], score[2 * n + 1] = sum[n][2] + sum[n][3];
-    if (given.distance.count > 0) {
-      const int first = p.queries - 1 - known_query + from, copy = first % 4;
-      const float4* const distance = reinterpret_cast<const float4*>(
-          packed.distance + static_cast<int64_t>(group * 4 + copy) * packed.stride + first - copy);
-      const float4 low = __ldg(distance), high = __ldg(distance + 1);
-      score[0] += low.x, score[1] += low.y, score[2] += low.z, score[3] += low.w;
-      score[4] += high.x, score[5] += high.y, score[6] += high.z, score[7] += high.w;
+    for (int n = 0; n < 4; ++n) {
+      score[2 * n] = sum[n][0] + sum[n][1] + distance[2 * n];
+      score[2 * n + 1] = sum[n][2] + sum[n][3] + distance[2 * n + 1];
     }
 #pragma unroll
     for (int n = 0; n < 8; ++n) score[n] = open >> n & 1 ? score[n] : kForbidden;
-    const Draw of_key = draw<kGeneral>(score, p.choice, __shfl_sync(kAll, key_uniform, step % 8 * 4 + t));
+    const Draw of_key = draw<kWhole>(score, p.choice, __shfl_sync(kAll, key_uniform, step % 8 * 4 + t), live);
     // Numbers that are none must not lead outside.
     const int place = min(of_key.place, min(p.block, p.keys - begin) - 1), chosen = begin + place;
-    if (live) take_input(block, place);
+    if (live && step + 1 < p.steps) take_input(block, place);
     if (live && g == 0) list[step] = chosen;
     __syncwarp();
     if (live) row.made = step + 1;
@@ -691,7 +818,7 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
           if (block == 8 * g + n) block_bias[n] = kForbidden;
       }
     }
-    if constexpr (kGeneral) {
+    if constexpr (kWhole) {
       if (live && p.log_prob && g == 0) {
         const float4 levels =
             make_float4(of_block.normaliser(), of_block.entropy(), of_key.normaliser(), of_key.entropy());
@@ -701,18 +828,30 @@ __global__ void __launch_bounds__(kTileThreads* kRoom, 1)
       }
     }
   }
-  write_row(p, unit, row, list, g);
+  if (t < kOwn) write_row(p, unit, row, list, g);
 }
 
-template <int kTerms, bool kGeneral>
-cudaError_t launch(const PackedWalkParams& p, cudaStream_t stream) {
-  // Tiles a thread block, which is all a multiprocessor holds: as few as use every multiprocessor.
-  constexpr int kProcessors = 132;
+// A launch that may begin while the one before it ends.
+struct Launch {
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute attribute[1];
+  Launch(dim3 grid, int threads, int shared_bytes, cudaStream_t stream) {
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.stream = stream;
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = attribute;
+    config.numAttrs = 1;
+  }
+  Launch(const Launch&) = delete;
+};
+
+template <int kTerms, Kind kKind, int kSplit, int kRoom>
+cudaError_t launch_tiles(const PackedWalkParams& p, int tiles, cudaStream_t stream) {
+  const auto kernel = packed_walk<kTerms, kKind, kSplit, kRoom>;
   const int units = p.walk.batch * p.walk.groups, of_unit = (p.walk.queries + kRows - 1) / kRows;
-  int tiles = 1;
-  while (tiles < kMostTiles && int64_t{of_unit} * units > int64_t{tiles} * kProcessors) tiles *= 2;
-  const auto kernel =
-      tiles <= 2 ? packed_walk<kTerms, kGeneral, 2> : packed_walk<kTerms, kGeneral, kMostTiles>;
   const Shared plan(kTerms, p.walk.steps, tiles);
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.bytes))
@@ -723,17 +862,22 @@ cudaError_t launch(const PackedWalkParams& p, cudaStream_t stream) {
           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                ((plan.bytes + kReserved) * 100 + kProcessorShared - 1) / kProcessorShared))
     return error;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((of_unit + tiles - 1) / tiles), static_cast<unsigned>(units));
-  config.blockDim = dim3(static_cast<unsigned>(tiles * kTileThreads));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute[1];
-  attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute[0].val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, p);
+  const Launch walk(dim3(static_cast<unsigned>((of_unit + tiles - 1) / tiles), static_cast<unsigned>(units)),
+                    tiles * 128 * kSplit, plan.bytes, stream);
+  return cudaLaunchKernelEx(&walk.config, kernel, p, Packed(p));
+}
+
+// Tiles a thread block, which is all that a multiprocessor holds: as few as use every multiprocessor. Which
+// of the variants is fastest was measured (docs/kernels/cuda-walks.md).
+template <int kTerms, Kind kKind>
+cudaError_t launch(const PackedWalkParams& p, cudaStream_t stream) {
+  constexpr int64_t kProcessors = 132;
+  const int64_t tiles = int64_t{p.walk.batch} * p.walk.groups * ((p.walk.queries + kRows - 1) / kRows);
+  if (tiles <= kProcessors) return launch_tiles<kTerms, kKind, 2, 2>(p, 1, stream);
+  if constexpr (kKind != Kind::kWhole)
+    if (tiles > 2 * kProcessors) return launch_tiles<kTerms, kKind, 1, 4>(p, 4, stream);
+  if constexpr (kKind == Kind::kPlain && kTerms == 1) return launch_tiles<kTerms, kKind, 1, 2>(p, 2, stream);
+  return launch_tiles<kTerms, kKind, 2, 2>(p, 2, stream);
 }
 
 }  // namespace
@@ -748,14 +892,16 @@ int launch_packed_walk(const PackedWalkParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   const int units = p.walk.batch * p.walk.groups;
   if (units == 0 || p.walk.queries == 0) return cudaSuccess;
-  pack_walk<<<dim3(static_cast<unsigned>(p.walk.blocks + kOtherBlocks), static_cast<unsigned>(units)),
-              kPackThreads, 0, stream>>>(p);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  const Launch pack(static_cast<unsigned>(kOtherBlocks + p.walk.blocks * units), kPackThreads, 0, stream);
+  if (const cudaError_t error = cudaLaunchKernelEx(&pack.config, pack_walk, p, Packed(p))) return error;
   const WalkSpan& span = p.walk.span;
-  const bool general =
-      span.causal || span.window >= 0 || span.no_self || span.open_before || p.walk.destination;
-  if (p.terms == 1) return general ? launch<1, true>(p, stream) : launch<1, false>(p, stream);
-  return general ? launch<2, true>(p, stream) : launch<2, false>(p, stream);
+  const bool cut = span.cuts_blocks() || span.open_before, whole = p.walk.destination;
+  const auto launch_terms = [&]<int kTerms>() {
+    return whole ? launch<kTerms, Kind::kWhole>(p, stream)
+           : cut ? launch<kTerms, Kind::kCut>(p, stream)
+                 : launch<kTerms, Kind::kPlain>(p, stream);
+  };
+  return p.terms == 1 ? launch_terms.operator()<1>() : launch_terms.operator()<2>();
 }
 
 }  // namespace edgewise::kernels::cuda

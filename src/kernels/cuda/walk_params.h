@@ -22,6 +22,8 @@ struct WalkSpan {
   int offset = 0;   // query i stands at key offset + i
   int window = -1;  // keys at most so far away; -1 = all
   bool causal = false, no_self = false;
+  // Whether rows have blocks that they may choose from in part.
+  constexpr bool cuts_blocks() const { return causal || no_self || window >= 0; }
   const int32_t* open_before = nullptr;  // [B, S + 1] keys before j that the mask allows; null = all
 };
 
@@ -97,7 +99,6 @@ struct NodeSource {
   const float* weight = nullptr;
   const float* bias = nullptr;
   int embed = 0;
-  float* nodes = nullptr;  // out [U, S, P], rounded where terms is 1; null = nobody asks
 };
 struct PackedWalkParams {
   RootedParams
