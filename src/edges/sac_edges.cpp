@@ -25,6 +25,7 @@
 #include "edges/sac_inputs.h"
 #include "edges/sac_walk.h"
 #include "ops/streams.h"
+#include "ops/walk_call.h"
 #include "ops/walk_random.h"
 
 namespace edgewise {
@@ -83,8 +84,17 @@ struct MadeEdges {
 MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, bool with_actions) {
   const at::NoGradGuard guard;
   at::Tensor keys = walk.sorted, order = walk.order;  // [B, G, L, steps]
-  if (!keys.defined()) {
-    const std::vector<int64_t> rows = {shape.batch, walk.taken.size(1), shape.queries, walk.steps};
+  bool all = walk.all_taken;
+  const std::vector<int64_t> rows = {shape.batch, keys.defined() ? keys.size(1) : walk.taken.size(1),
+                                     shape.queries, walk.steps};
+  if (!keys.defined() && walk.destination.is_cpu()) {
+    const ops::RowKeys sorted =
+        ops::sorted_rows(walk.destination.view(rows).contiguous(), walk.taken.view(rows).contiguous(),
+                         shape.keys, with_actions);
+    keys = sorted.keys;
+    order = sorted.order;
+    all = sorted.all;
+  } else if (!keys.defined()) {
     std::tie(keys, order) = walk.destination.view(rows)
                                 .to(at::kInt)
                                 .masked_fill_(walk.taken.view(rows).logical_not(), shape.keys)
@@ -94,10 +104,9 @@ MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, boo
   const auto whole = keys.options().dtype(at::kLong);
   const std::vector<int64_t> wide = {shape.batch, shape.heads, shape.queries, steps};
   at::Tensor made;
-  bool all = walk.all_taken;
   if (!all && !walk.places.defined()) {
     made = keys < shape.keys;
-    all = made.all().item<bool>();
+    all = all || made.all().item<bool>();
   }
   const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
     if (walk.places.defined()) return values.flatten().index_select(0, walk.places);

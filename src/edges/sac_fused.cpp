@@ -31,28 +31,7 @@ const WindowEdges* window_of(const SacEdgesOptions& options) {
   return dynamic_cast<const WindowEdges*>(options.candidates.get());
 }
 
-// The blocks of a request, and what their distances add: block b of query i is b - own(i) blocks away.
-ops::BlockWalkBlocks blocks_of(const SacEdgesImpl& predictor, const EdgeRequest& request) {
-  const EdgeShape shape = request.shape();
-  const auto whole = at::TensorOptions().dtype(at::kLong);
-  ops::BlockWalkBlocks result;
-  result.size = predictor.options.block_size;
-  const at::Tensor own = (at::arange(shape.queries, whole) + request.query_offset).div(result.size, "floor");
-  const int64_t count = (shape.keys + result.size - 1) / result.size,
-                nearest = request.query_offset / result.size,
-                farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / result.size;
-  result.start = farthest - own;
-  if (predictor.block_distance_table.defined())
-    result.distance = predictor.block_distance_table.index_select(
-        1, bucket_of_distance(at::arange(-farthest, count - nearest, whole),
-                              predictor.block_distance_table.size(1), predictor.options.max_distance));
-  return result;
-}
-
-// ---- on a GPU ----
-
-// Tensors on a device that depend on sizes alone and take many small operations to make: the last few are
-// kept.
+// Tensors that depend on sizes alone and take many small operations to make: the last few are kept.
 template <typename Key, typename Made>
 class Kept {
  public:
@@ -87,16 +66,42 @@ struct DistanceRange {
   at::Device device;
   bool operator==(const DistanceRange&) const = default;
 };
+at::Tensor distance_index(const DistanceRange& range) {
+  return kept<DistanceRange, at::Tensor>().get(range, [&] {
+    const at::Tensor distance = at::arange(range.begin, range.end, at::TensorOptions().dtype(at::kLong));
+    return bucket_of_distance(distance, range.buckets, range.max_distance).to(range.device);
+  });
+}
+
+// The blocks of a request, and what their distances add: block b of query i is b - own(i) blocks away.
+ops::BlockWalkBlocks blocks_of(const SacEdgesImpl& predictor, const EdgeRequest& request) {
+  const EdgeShape shape = request.shape();
+  const auto whole = at::TensorOptions().dtype(at::kLong);
+  ops::BlockWalkBlocks result;
+  result.size = predictor.options.block_size;
+  const at::Tensor own = (at::arange(shape.queries, whole) + request.query_offset).div(result.size, "floor");
+  const int64_t count = (shape.keys + result.size - 1) / result.size,
+                nearest = request.query_offset / result.size,
+                farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / result.size;
+  result.start = farthest - own;
+  if (predictor.block_distance_table.defined())
+    result.distance = predictor.block_distance_table.index_select(
+        1, distance_index({-farthest, count - nearest, predictor.block_distance_table.size(1),
+                           predictor.options.max_distance, predictor.block_distance_table.device()}));
+  return result;
+}
+
+// ---- on a GPU ----
+
 struct DistanceBuckets {
   at::Tensor index;    // [end - begin] int64
   at::Tensor one_hot;  // [end - begin, buckets]
 };
 DistanceBuckets distance_buckets_of(const DistanceRange& range) {
   return kept<DistanceRange, DistanceBuckets>().get(range, [&] {
-    const at::Tensor distance = at::arange(range.begin, range.end, at::TensorOptions().dtype(at::kLong));
-    const at::Tensor index = bucket_of_distance(distance, range.buckets, range.max_distance);
+    const at::Tensor index = distance_index(range);
     const at::Tensor one_hot = index.unsqueeze(1) == at::arange(range.buckets, index.options());
-    return DistanceBuckets{index.to(range.device), one_hot.to(range.device, at::kFloat)};
+    return DistanceBuckets{index, one_hot.to(at::kFloat)};
   });
 }
 // table [G, buckets] at every distance of a range: [G, end - begin]. Its gradient is a product: adding up by
@@ -347,7 +352,7 @@ std::optional<WalkResult> token_walk(const SacEdgesImpl& predictor, const EdgeRe
   if (rules.steps == 0) return std::nullopt;
   if (o.distance == DistanceEncoding::kBias) {
     const auto buckets = [&](const at::Tensor& table, int64_t begin, int64_t end) {
-      return distance_buckets_of({begin, end, table.size(1), o.max_distance, table.device()}).index;
+      return distance_index({begin, end, table.size(1), o.max_distance, table.device()});
     };
     walk.distance = predictor.distance_table;
     walk.buckets = buckets(walk.distance, 1 - shape.queries, shape.keys);
@@ -396,9 +401,10 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
                            predictor.lstm_weight_hh, predictor.lstm_bias, {}};
   if (options.distance == DistanceEncoding::kBias) {
-    const at::Tensor offsets = at::arange(1 - shape.queries, shape.keys, whole) - request.query_offset;
     tensors.distance = predictor.distance_table.index_select(
-        1, bucket_of_distance(offsets, predictor.distance_table.size(1), options.max_distance));
+        1, distance_index({1 - shape.queries - request.query_offset, shape.keys - request.query_offset,
+                           predictor.distance_table.size(1), options.max_distance,
+                           predictor.distance_table.device()}));
   }
 
   WalkResult result;

@@ -5,6 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
 #include "kernels/cpu/walk.h"
 
 namespace edgewise::ops {
@@ -33,6 +37,36 @@ void WalkCall::fill(kernels::WalkParams& p, const at::Tensor& queries, const at:
   p.destination = destination.mutable_data_ptr<int64_t>();
   p.taken = taken.mutable_data_ptr<bool>();
   p.chosen = chosen.mutable_data_ptr<bool>();
+}
+
+RowKeys sorted_rows(const at::Tensor& destination, const at::Tensor& taken, int64_t none, bool with_order) {
+  const int64_t steps = destination.size(-1), rows = steps == 0 ? 0 : destination.numel() / steps;
+  RowKeys result{at::empty(destination.sizes(), destination.options().dtype(at::kInt)), {}, false};
+  if (with_order) result.order = at::empty(destination.sizes(), destination.options());
+  const int64_t* const from = destination.const_data_ptr<int64_t>();
+  const bool* const made = taken.const_data_ptr<bool>();
+  int32_t* const keys = result.keys.mutable_data_ptr<int32_t>();
+  int64_t* const order = with_order ? result.order.mutable_data_ptr<int64_t>() : nullptr;
+  std::atomic<bool> all{true};
+  at::parallel_for(0, rows, 256, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> row(
+        static_cast<size_t>(steps));  // a key, then its action: one comparison orders both
+    bool each = true;
+    for (int64_t at = begin * steps; at < end * steps; at += steps) {
+      for (int64_t e = 0; e < steps; ++e) {
+        each &= made[at + e];
+        row[static_cast<size_t>(e)] = (made[at + e] ? from[at + e] : none) << 32 | e;
+      }
+      std::sort(row.begin(), row.end());
+      for (int64_t e = 0; e < steps; ++e) {
+        keys[at + e] = static_cast<int32_t>(row[static_cast<size_t>(e)] >> 32);
+        if (order) order[at + e] = row[static_cast<size_t>(e)] & 0xFFFFFFFF;
+      }
+    }
+    if (!each) all = false;
+  });
+  result.all = all;
+  return result;
 }
 
 at::Tensor distance_or_empty(const WalkTensors& tensors) {

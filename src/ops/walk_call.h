@@ -60,6 +60,14 @@ struct WalkCall : torch::CustomClassHolder {
   }
 };
 
+// The keys of rows of actions in order: [.., T] int32, `none` for those that were not taken, at the end.
+struct RowKeys {
+  at::Tensor keys, order;  // order, int64: the action of each; undefined where nobody asks
+  bool all = false;        // every action was taken
+};
+// destination, taken [.., T], contiguous and on the CPU.
+RowKeys sorted_rows(const at::Tensor& destination, const at::Tensor& taken, int64_t none, bool with_order);
+
 // Where nothing is added an empty tensor stands for the distances: autograd wants defined inputs.
 at::Tensor distance_or_empty(const WalkTensors& tensors);
 // Without a history, contiguous.

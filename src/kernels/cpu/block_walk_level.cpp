@@ -256,7 +256,10 @@ class Choices {
         runs_(static_cast<size_t>(R * runs_a_row_)) {}
 
   void prepare(int r, const T* scores) {
-    softmax_[r] = softmax(scores, count_, shares_.data() + r * count_, runs_.data() + r * runs_a_row_);
+    T* const shares = shares_.data() + r * count_;
+    double* const runs = runs_.data() + r * runs_a_row_;
+    softmax_[r] =
+        p_.log_prob ? softmax(scores, count_, shares, runs) : softmax<false>(scores, count_, shares, runs);
   }
   int64_t choose(int r, const T* scores, double uniform) const {
     if (p_.choice == WalkChoice::kGreedy) return likeliest(scores, count_, softmax_[r].top);

@@ -187,7 +187,8 @@ struct Softmax {
 
   T normaliser() const { return top + static_cast<T>(std::log(total)); }
 };
-template <typename T>
+// kWeighted: whether the sum of shares times scores is wanted.
+template <bool kWeighted = true, typename T>
 Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
   using V = Vec<T>;
   constexpr int W = V::kWidth;
@@ -199,7 +200,7 @@ Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
   for (int64_t j = 0; j < count; j += W) {
     const V score = V::load(scores + j), share = exp(score - V::broadcast(top));
     share.store(shares + j);
-    products = fma(share, score, products);
+    if constexpr (kWeighted) products = fma(share, score, products);
   }
   double total = 0;
   for (int64_t from = 0; from < count; from += W * W) {  // the sums of W vectors at once
@@ -212,7 +213,7 @@ Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
         .store(sums);
     for (int n = 0; n < vectors; ++n) *runs++ = total += static_cast<double>(sums[n]);
   }
-  return {top, total, static_cast<double>(sum(products))};
+  return {top, total, kWeighted ? static_cast<double>(sum(products)) : 0};
 }
 
 // The place of the largest score; 0 when there is no number at all, which is always a valid place.
