@@ -138,12 +138,17 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       const auto params = params_of<scalar_t>(in, layouts, *call, log_prob, entropy);
       const auto kernels = kernels::cpu::active_block_walk_kernels<scalar_t>();
       const int64_t units = params.batch * params.groups * kernels::cpu::walk_blocks(params.queries);
-      // Threads take the next few units as they finish: a core that is held up holds up nothing else.
-      constexpr int64_t kTaken = 32;  // each call sets its rows up once
+      // Threads take the next few units as they finish, fewer towards the end: a core that is held up holds
+      // up nothing else. Each call sets its rows up once.
+      const int64_t threads = at::get_num_threads();
       std::atomic<int64_t> next{0};
-      at::parallel_for(0, std::min<int64_t>(at::get_num_threads(), units), 1, [&](int64_t, int64_t) {
-        for (int64_t begin = next.fetch_add(kTaken); begin < units; begin = next.fetch_add(kTaken))
-          kernels.forward(params, begin, std::min(begin + kTaken, units));
+      at::parallel_for(0, std::min(threads, units), 1, [&](int64_t, int64_t) {
+        for (int64_t begin = next; begin < units;) {
+          const int64_t taken = std::clamp<int64_t>((units - begin) / (4 * threads), 4, 32);
+          if (!next.compare_exchange_weak(begin, begin + taken)) continue;
+          kernels.forward(params, begin, std::min(begin + taken, units));
+          begin = next;
+        }
       });
     });
     context->save_for_backward({in.query_gates, in.key_gates, in.key_nodes, in.means, in.weight_hh,

@@ -262,7 +262,7 @@ class Choices {
         p_.log_prob ? softmax(scores, count_, shares, runs) : softmax<false>(scores, count_, shares, runs);
   }
   int64_t choose(int r, const T* scores, double uniform) const {
-    if (p_.choice == WalkChoice::kGreedy) return likeliest(scores, count_, softmax_[r].top);
+    if (p_.choice == WalkChoice::kGreedy) return likeliest(scores, count_);
     return draw(scores, count_, softmax_[r], shares_.data() + r * count_, runs_.data() + r * runs_a_row_,
                 uniform);
   }

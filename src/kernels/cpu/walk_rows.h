@@ -179,7 +179,7 @@ void lstm_gate_grads(int rows, int64_t width, const T* gates, const T* cell_befo
 }
 
 // A softmax over `count` scores. shares [count] and runs [count / lanes] belong to it: e^(s - top), and their
-// sums up to the end of each vector.
+// sums up to the end of each vector. top is 0 unless scores are so large or small that e^s would not do.
 template <typename T>
 struct Softmax {
   T top;
@@ -188,13 +188,10 @@ struct Softmax {
   T normaliser() const { return top + static_cast<T>(std::log(total)); }
 };
 // kWeighted: whether the sum of shares times scores is wanted.
-template <bool kWeighted = true, typename T>
-Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
+template <bool kWeighted, typename T>
+EDGEWISE_INLINE Softmax<T> softmax_from(T top, const T* scores, int64_t count, T* shares, double* runs) {
   using V = Vec<T>;
   constexpr int W = V::kWidth;
-  V most = V::load(scores);
-  for (int64_t j = W; j < count; j += W) most = max(most, V::load(scores + j));
-  const T top = largest(most);
   V products = V::zero();
 #pragma GCC unroll 4
   for (int64_t j = 0; j < count; j += W) {
@@ -215,10 +212,25 @@ Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
   }
   return {top, total, kWeighted ? static_cast<double>(sum(products)) : 0};
 }
+template <typename T>
+T largest_of(const T* scores, int64_t count) {
+  using V = Vec<T>;
+  V most = V::load(scores);
+  for (int64_t j = V::kWidth; j < count; j += V::kWidth) most = max(most, V::load(scores + j));
+  return largest(most);
+}
+template <bool kWeighted = true, typename T>
+Softmax<T> softmax(const T* scores, int64_t count, T* shares, double* runs) {
+  const Softmax<T> result = softmax_from<kWeighted>(T{0}, scores, count, shares, runs);
+  if (result.total > 1e-20 && result.total < 1e35) [[likely]]
+    return result;
+  return softmax_from<kWeighted>(largest_of(scores, count), scores, count, shares, runs);
+}
 
 // The place of the largest score; 0 when there is no number at all, which is always a valid place.
 template <typename T>
-int64_t likeliest(const T* scores, int64_t count, T top) {
+int64_t likeliest(const T* scores, int64_t count) {
+  const T top = largest_of(scores, count);
   for (int64_t j = 0; j < count; ++j)
     if (scores[j] == top) return j;
   return 0;
@@ -232,7 +244,7 @@ int64_t draw(const T* scores, int64_t count, const Softmax<T>& softmax, const T*
   const double target = uniform * softmax.total;
   int64_t run = 0;
   for (int64_t n = 0; n < count / W; ++n) run += runs[n] <= target;
-  if (run == count / W) return likeliest(scores, count, softmax.top);
+  if (run == count / W) return likeliest(scores, count);
   double running = run == 0 ? 0 : runs[run - 1];
   int64_t lane = 0;
   for (int k = 0; k < W; ++k) {
