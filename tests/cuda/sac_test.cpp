@@ -378,6 +378,29 @@ TEST_F(CudaSac, DrawsEdgesAsOftenAsTheirProbabilitySays) {
     }
 }
 
+// A number added to all scores changes nothing, also where their exponentials are too large or too small.
+TEST_F(CudaSac, TakesScoresOfAnySize) {
+  const EdgeRequest request = to_device(wide_request(2, 300, false), at::kCUDA);
+  const auto run = [&](double added) {
+    SacEdges source = fresh(wide_options(kBlocksOf64, 4));
+    {
+      const torch::NoGradGuard guard;
+      source->distance_table.add_(added);
+      source->block_distance_table.add_(added);
+    }
+    source->to(at::kCUDA);
+    return source->choose(request);
+  };
+  const EdgeChoice expected = run(0);
+  for (const double added : {300., -300.}) {
+    const EdgeChoice found = run(added);
+    const at::Tensor same = found.edges.to(at::kCPU).contained_in(expected.edges.to(at::kCPU));
+    EXPECT_GE(same.to(at::kFloat).mean().item<double>(), 0.95) << added;
+    EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-2, 1e-2)) << added;
+    EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-2, 1e-2)) << added;
+  }
+}
+
 TEST_F(CudaSac, NeverPicksTheFutureNorFeelsIt) {
   for (const WalkKind& kind : {kit::kRooted, kBlocksOf64}) {
     const auto rows = [&](double future) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "edges/sac_fused.h"
 #include "edges/sac_inputs.h"
 #include "edges/sac_kit.h"
 #include "kit/cpu_level.h"
@@ -612,6 +613,37 @@ TEST_P(FusedKernel, DoesNotDependOnThreadsOrCpuLevel) {
   for (const std::string& level : available_cpu_levels()) {
     const kit::ForcedCpuLevel forced(level.c_str());
     EXPECT_TRUE(at::allclose(best, gradient(), 1e-3, 1e-3)) << level;
+  }
+}
+
+// A number added to all scores changes nothing, also where their exponentials are too large or too small.
+TEST(FusedBlocks, TakesScoresOfAnySize) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const auto run = [&](double added) {
+      SacEdgesOptions options = kit::sac_options(2, kit::kBlocks, 3);
+      options.distance = DistanceEncoding::kBias;
+      SacEdges source = kit::sac_predictor(options);
+      source->to(dtype);
+      const EdgeRequest request = kit::sac_request(2, 2, 40, dtype);
+      {
+        const torch::NoGradGuard guard;
+        source->distance_table.add_(added);
+        source->block_distance_table.add_(added);
+      }
+      EXPECT_TRUE(sac::fused_walk_applies(*source, request, WalkDecoding::kSample));
+      return source->choose(request);
+    };
+    const EdgeChoice expected = run(0);
+    for (const double added : {300., -300.}) {
+      const EdgeChoice found = run(added);
+      const double tolerance = dtype == at::kDouble ? 1e-9 : 2e-2;
+      if (dtype == at::kDouble) {
+        EXPECT_TRUE(kit::same_edges(found.edges, expected.edges)) << added;
+      }
+      EXPECT_GE(found.edges.contained_in(expected.edges).to(at::kFloat).mean().item<double>(), 0.95) << added;
+      EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-2, tolerance)) << added;
+      EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-2, tolerance)) << added;
+    }
   }
 }
 
