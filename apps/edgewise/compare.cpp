@@ -110,9 +110,10 @@ int run(const CompareArguments& arguments) {
                         .y_range = std::pair(0.0, 1.05)};
     bool poisson = false;
     for (const std::vector<Run>& group : groups) {
+      // A group without the curve has an empty one without a name, so that colours agree from panel to panel.
       const auto add = [&](train::Panel& panel, train::Series Run::*curve) {
         const train::Series mean = mean_curve(group, curve);
-        if (!mean.x.empty()) panel.series.push_back(mean);
+        panel.series.push_back(mean.x.empty() ? train::Series() : mean);
       };
       add(loss, &Run::loss);
       add(density, &Run::density);
@@ -127,8 +128,7 @@ int run(const CompareArguments& arguments) {
     if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e"});
     for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});
     std::vector<train::Panel> panels = {loss, density, accuracy};
-    if (!precision.series.empty()) panels.push_back(precision);
-    if (!recall.series.empty()) panels.push_back(recall);
+    if (know_right) panels.insert(panels.end(), {precision, recall});
     io::write_file_atomically(arguments.svg, train::render_svg(panels, {.columns = 3}));
     std::cerr << "curves: " << arguments.svg << "\n";
   }

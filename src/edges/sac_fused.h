@@ -12,8 +12,8 @@ namespace edgewise::sac {
 // greedy, and nobody asks for whole distributions.
 bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& request, WalkDecoding decoding);
 
-// Of a walk that fused_walk_applies() to: straight from the tokens, where nobody learns from it and the device
-// can do so; nothing where it cannot. Everything that belongs to actions is undefined.
+// Of a walk that fused_walk_applies() to: straight from the tokens, where nobody learns from it and the
+// device can do so; nothing where it cannot. Everything that belongs to actions is undefined.
 std::optional<WalkResult> token_walk(const SacEdgesImpl& predictor, const EdgeRequest& request,
                                      WalkDecoding decoding);
 
