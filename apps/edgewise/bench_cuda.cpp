@@ -280,6 +280,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       };
       add("published path, training step", clusters, device_ms(3, published_step), dense.both);
       in.drop_gradients();
+      credit.probes.reset();  // of the last step
       const double mine = cuda_peak_bytes(step);
       in.drop_gradients();
       report.add_memory({n, dim, clusters, density, mine, cuda_peak_bytes(published_step)});

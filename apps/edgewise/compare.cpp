@@ -1,4 +1,5 @@
 // edgewise compare: several runs in one table and one picture.
+#include <c10/util/Exception.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/train/svg_plot.h>
 
@@ -21,33 +22,50 @@ struct CompareArguments {
   bool seeds = false;
 };
 
-// The test figures of a group that every run of it has: "98.30 % ± 0.30 (3)".
+using Groups = std::vector<std::vector<Run>>;  // of runs that differ in their seed; or one run each
+
+// Mean and standard deviation over the runs of a group that have the figure.
 template <typename Figure>
-std::string test_spread(const std::vector<Run>& group, int digits, Figure figure) {
+std::string spread(const std::vector<Run>& group, int digits, Figure figure) {
   std::vector<double> values;
   for (const Run& run : group)
-    if (const std::optional<double> value = run.test ? figure(*run.test) : std::nullopt)
-      values.push_back(*value);
+    if (const std::optional<double> value = figure(run)) values.push_back(*value);
   return values.empty() ? "-" : show(spread_of(values), digits);
+}
+// The same of a figure of the test.
+template <typename Figure>
+std::string test_spread(const std::vector<Run>& group, int digits, Figure figure) {
+  return spread(group, digits, [&](const Run& run) -> std::optional<double> {
+    return run.test ? std::optional<double>(figure(*run.test)) : std::nullopt;
+  });
+}
+
+// A group without the curve has an empty one without a name, so that colours agree from panel to panel.
+void add_curve(train::Panel& panel, const std::vector<Run>& group, train::Series Run::*curve) {
+  const train::Series mean = mean_curve(group, curve);
+  panel.series.push_back(mean.x.empty() ? train::Series() : mean);
 }
 
 // Language models: bits per character, and what they cost.
-int compare_texts(const std::vector<Run>& runs, const CompareArguments& arguments) {
-  Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy",
-               "density", "characters/s", "peak memory"});
+int compare_texts(const Groups& groups, const CompareArguments& arguments) {
+  Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy, %",
+               "density, %", "characters/s", "peak memory"});
   train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "nats per character"};
   train::Panel density{.title = "Density of the edges", .x_label = "step", .y_label = "edges / causal pairs"};
   train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per character"};
-  for (const Run& r : runs) {
-    const double speed = r.examples_per_second * static_cast<double>(r.recipe.data.length);
-    table.add({r.name, r.recipe.attention.kind, std::to_string(r.steps),
-               r.best_bits ? fixed(*r.best_bits, 4) : "-",
-               r.test && r.test->bits ? fixed(*r.test->bits, 4) : "-",
-               r.test ? percent(r.test->accuracy) : "-", r.test ? percent(r.test->mean_density(), 1) : "-",
-               fixed(speed, 0), bytes(r.peak_memory_mb * 1048576)});
-    loss.series.push_back(r.loss);
-    density.series.push_back(r.density);
-    bits.series.push_back(r.bits);
+  for (const std::vector<Run>& group : groups) {
+    const Run& first = group[0];
+    const double length = static_cast<double>(first.recipe.data.length);
+    table.add({group_name(group), first.recipe.attention.kind, std::to_string(first.steps),
+               spread(group, 4, [](const Run& r) { return r.best_bits; }),
+               spread(group, 4, [](const Run& r) { return r.test ? r.test->bits : std::nullopt; }),
+               test_spread(group, 2, [](const TestFigures& test) { return 100 * test.accuracy; }),
+               test_spread(group, 1, [](const TestFigures& test) { return 100 * test.mean_density(); }),
+               spread(group, 0, [&](const Run& r) { return std::optional(r.examples_per_second * length); }),
+               bytes(first.peak_memory_mb * 1048576)});
+    add_curve(loss, group, &Run::loss);
+    add_curve(density, group, &Run::density);
+    add_curve(bits, group, &Run::bits);
   }
   table.print(std::cout);
   if (arguments.svg.empty()) return 0;
@@ -59,28 +77,34 @@ int compare_texts(const std::vector<Run>& runs, const CompareArguments& argument
 int run(const CompareArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) runs.push_back(read_run(folder, "compare"));
-  if (std::ranges::any_of(runs, [](const Run& r) { return !r.bits.x.empty(); }))
-    return compare_texts(runs, arguments);
-  std::vector<std::vector<Run>> groups;
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      TORCH_CHECK_VALUE(!std::filesystem::equivalent(runs[i].folder, runs[j].folder),
+                        "compare: expected different runs; got ", runs[i].folder.string(), " twice");
+  const auto is_text = [](const Run& r) { return r.recipe.data.name == "characters"; };
+  const auto texts = std::ranges::count_if(runs, is_text);
+  TORCH_CHECK_VALUE(texts == 0 || texts == std::ssize(runs),
+                    "compare: expected language models, or runs of other tasks; got ", texts, " and ",
+                    std::ssize(runs) - texts, " of them");
+  Groups groups;
   if (arguments.seeds)
     groups = by_seed(runs);
   else
     for (const Run& r : runs) groups.push_back({r});
+  if (texts > 0) return compare_texts(groups, arguments);
   const bool know_right = std::ranges::any_of(runs, [](const Run& r) { return !r.recall.x.empty(); });
   std::vector<std::string> header = {"run", "steps", "test accuracy, %", "test loss", "density, %"};
   if (know_right) header.insert(header.end(), {"edge precision", "edge recall"});
   Table table(header);
   for (const std::vector<Run>& group : groups) {
-    using F = const TestFigures&;
-    using Value = std::optional<double>;
     std::vector<std::string> row = {
         group_name(group), std::to_string(group[0].steps),
-        test_spread(group, 2, [](F test) -> Value { return 100 * test.accuracy; }),
-        test_spread(group, 4, [](F test) -> Value { return test.loss; }),
-        test_spread(group, 1, [](F test) -> Value { return 100 * test.mean_density(); })};
+        test_spread(group, 2, [](const TestFigures& test) { return 100 * test.accuracy; }),
+        test_spread(group, 4, [](const TestFigures& test) { return test.loss; }),
+        test_spread(group, 1, [](const TestFigures& test) { return 100 * test.mean_density(); })};
     if (know_right) {
-      row.push_back(test_spread(group, 3, [](F test) { return test.precision; }));
-      row.push_back(test_spread(group, 3, [](F test) { return test.recall; }));
+      row.push_back(spread(group, 3, [](const Run& r) { return r.test ? r.test->precision : std::nullopt; }));
+      row.push_back(spread(group, 3, [](const Run& r) { return r.test ? r.test->recall : std::nullopt; }));
     }
     table.add(row);
   }
@@ -110,16 +134,11 @@ int run(const CompareArguments& arguments) {
                         .y_range = std::pair(0.0, 1.05)};
     bool poisson = false;
     for (const std::vector<Run>& group : groups) {
-      // A group without the curve has an empty one without a name, so that colours agree from panel to panel.
-      const auto add = [&](train::Panel& panel, train::Series Run::*curve) {
-        const train::Series mean = mean_curve(group, curve);
-        panel.series.push_back(mean.x.empty() ? train::Series() : mean);
-      };
-      add(loss, &Run::loss);
-      add(density, &Run::density);
-      add(accuracy, &Run::accuracy);
-      add(precision, &Run::precision);
-      add(recall, &Run::recall);
+      add_curve(loss, group, &Run::loss);
+      add_curve(density, group, &Run::density);
+      add_curve(accuracy, group, &Run::accuracy);
+      add_curve(precision, group, &Run::precision);
+      add_curve(recall, group, &Run::recall);
       const auto& attention = group[0].recipe.attention;
       if (attention.kind.find("sbm") != std::string::npos)
         poisson = poisson ||

@@ -50,9 +50,9 @@ std::string mega(double flops) {
 std::string described(const train::Recipe& recipe) {
   const train::AttentionRecipe& attention = recipe.attention;
   if (attention.kind.find("sbm") != std::string::npos) return attention.kind + " " + attention.preset;
-  for (const char* edges : {"dense", "full", "window"})
-    if (attention.kind == edges) return attention.kind;
-  return attention.kind + " " + attention.mode;
+  for (const char* published : {"linear", "reformer", "performer", "linformer", "nystromformer"})
+    if (attention.kind == published) return attention.kind + " " + attention.mode;
+  return attention.kind;
 }
 
 // Nothing where the recipe cannot be counted, and why not.

@@ -1,6 +1,7 @@
 // edgewise eval: a trained run on a split.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <edgewise/data/characters.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
@@ -83,6 +84,8 @@ int run(const EvalArguments& arguments) {
   table.add({"checkpoint", file + " (step " + std::to_string(info.step) + ")"});
   table.add({arguments.split + " examples", std::to_string(result.examples)});
   if (result.bits_per_character) table.add({"bits per character", fixed(*result.bits_per_character, 4)});
+  if (const auto* text = dynamic_cast<const data::Characters*>(dataset.get()))
+    table.add({"  letter frequencies alone", fixed(text->unigram_bits(), 4)});
   table.add({"accuracy", percent(result.accuracy)});
   for (const Baseline& baseline : baselines(*dataset, split))
     table.add({"  " + baseline.name, percent(baseline.accuracy)});

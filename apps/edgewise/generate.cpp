@@ -97,10 +97,11 @@ void add_generate(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(whole_number(0));
   command
-      ->add_option("--temperature", arguments->sampling.temperature,
-                   "below 1: likelier characters become likelier still; above 1: less so")
+      ->add_option(
+          "--temperature", arguments->sampling.temperature,
+          "below 1: likelier characters become likelier still; above 1: less so; for the likeliest: --greedy")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   command->add_option("--top-k", arguments->sampling.top_k, "only among the k likeliest; 0 = all")
       ->capture_default_str()
       ->check(whole_number(0));
@@ -108,7 +109,7 @@ void add_generate(CLI::App& app, Action& action) {
       ->add_option("--top-p", arguments->sampling.top_p,
                    "only among the likeliest that together have this probability")
       ->capture_default_str()
-      ->check(CLI::Range(1e-9, 1.0));
+      ->check(number_between(1e-9, 1));
   command->add_option("--seed", arguments->seed, "the same seed gives the same text")
       ->capture_default_str()
       ->check(whole_number(0));
@@ -118,7 +119,8 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--device", arguments->device, "cpu or cuda; default: the recipe's")
       ->check(one_of({"cpu", "cuda"}));
   command->add_flag("--no-cache", arguments->no_cache,
-                    "compute every character from the whole window, to compare with");
+                    "compute every character from the last window of text alone, to compare with; attention "
+                    "with a memory then sees less");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -31,6 +31,7 @@ struct Group {
   std::string kind;    // attention.kind
   std::string preset;  // of an SBM, else empty
   double penalty = 0;
+  bool rises = false;  // the penalty, by train.density_warmup
   bool self_loops = false;
   int64_t steps = 0, batch = 0;
   bool chosen_on_test = false;
@@ -70,6 +71,7 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
       group.preset = run.recipe.attention.preset;
       group.self_loops = train::sbm_options(run.recipe).self_loops;
       group.penalty = run.recipe.train.density_weight;
+      group.rises = group.penalty > 0 && run.recipe.train.density_warmup > 0;
     }
     group.steps = stopped_early(run) ? run.steps : run.recipe.train.steps;
     group.batch = run.recipe.train.batch;
@@ -185,25 +187,26 @@ void print_table_9(const std::vector<Group>& groups) {
   Table table(task_header("SBM, lambda"));
   for (const char* preset : {"published", "paper", "edgewise"}) {
     const bool is_theirs = std::string_view(preset) == "published";
-    std::vector<double> penalties;
+    std::vector<std::pair<double, bool>> penalties;  // and whether they rise
     for (const PaperSbm& paper : kPaperSbm) {
-      if (!paper.self_loops && is_theirs) penalties.push_back(paper.penalty);
+      if (!paper.self_loops && is_theirs) penalties.emplace_back(paper.penalty, false);
     }
     for (const Group& g : groups) {
-      if (g.preset == preset) penalties.push_back(g.penalty);
+      if (g.preset == preset) penalties.emplace_back(g.penalty, g.rises);
     }
     std::ranges::sort(penalties);
     penalties.erase(std::unique(penalties.begin(), penalties.end()), penalties.end());
-    for (const double penalty : penalties) {
+    for (const auto& [penalty, rises] : penalties) {
       const PaperSbm* paper = nullptr;
       for (const PaperSbm& row : kPaperSbm) {
-        if (is_theirs && !row.self_loops && row.penalty == penalty) paper = &row;
+        if (is_theirs && !row.self_loops && row.penalty == penalty && !rises) paper = &row;
       }
       add_row(
-          table, std::string(preset) + ", " + short_number(penalty),
-          [&](size_t task) {
+          table, std::string(preset) + ", " + short_number(penalty) + (rises ? ", rising" : ""),
+          [&, penalty = penalty, rises = rises](size_t task) {
             return pick(groups, [&](const Group& g) {
-              return g.task == task && g.preset == preset && !g.self_loops && g.penalty == penalty;
+              return g.task == task && g.preset == preset && !g.self_loops && g.penalty == penalty &&
+                     g.rises == rises;
             });
           },
           show_both, paper ? &paper->accuracy : nullptr, paper ? &paper->density : nullptr);
@@ -218,17 +221,20 @@ void print_runs(const std::vector<Run>& runs) {
       {"run", "task", "attention", "lambda", "seed", "steps x batch", "validation", "test", "density", ""});
   for (const Run& run : runs) {
     const bool is_sbm = run.recipe.attention.kind.find("sbm") != std::string::npos;
-    table.add(
-        {run.name, run.recipe.data.name,
-         run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
-         is_sbm ? short_number(run.recipe.train.density_weight) : "-", std::to_string(run.recipe.train.seed),
-         std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
-         run.best_validation < 0 ? "-" : percent(run.best_validation),
-         run.test ? percent(run.test->accuracy) : "-", run.test ? percent(run.test->mean_density()) : "-",
-         stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
-         : !run.test                            ? "not tested"
-         : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
-                                                : ""});
+    table.add({run.name, run.recipe.data.name,
+               run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
+               is_sbm ? short_number(run.recipe.train.density_weight) +
+                            (run.recipe.train.density_warmup > 0 ? " rising" : "")
+                      : "-",
+               std::to_string(run.recipe.train.seed),
+               std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
+               run.best_validation < 0 ? "-" : percent(run.best_validation),
+               run.test ? percent(run.test->accuracy) : "-",
+               run.test ? percent(run.test->mean_density()) : "-",
+               stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
+               : !run.test                            ? "not tested"
+               : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
+                                                      : ""});
   }
   table.print(std::cout);
 }
@@ -244,13 +250,15 @@ double first_token_accuracy(const std::vector<Run>& runs) {
   return kListOpsFirstToken;
 }
 
-train::Series points_of(const std::vector<Group>& groups, size_t task, const std::string& preset) {
+train::Series points_of(const std::vector<Group>& groups, size_t task, const std::string& preset,
+                        bool rises) {
   train::Series series;
-  series.name = "ours, " + preset;
+  series.name = "ours, " + preset + (rises ? ", rising lambda" : "");
   series.marks = preset == "edgewise" ? train::Marks::kLineAndPoints : train::Marks::kPoints;
   std::vector<std::pair<double, const Group*>> sorted;
   for (const Group& g : groups) {
-    if (g.task == task && g.preset == preset) sorted.emplace_back(spread_of(g.density).mean, &g);
+    if (g.task == task && g.preset == preset && g.rises == rises)
+      sorted.emplace_back(spread_of(g.density).mean, &g);
   }
   std::ranges::sort(sorted);
   for (const auto& [density, group] : sorted) {
@@ -278,8 +286,9 @@ std::string plot(const std::vector<Group>& groups, size_t task, double first_tok
   }
   panel.series.push_back(std::move(paper));  // first: the same colour in every plot
   for (const char* preset : {"edgewise", "published", "paper"}) {
-    train::Series series = points_of(groups, task, preset);
-    if (!series.x.empty()) panel.series.push_back(std::move(series));
+    for (const bool rises : {false, true})
+      if (train::Series series = points_of(groups, task, preset, rises); !series.x.empty())
+        panel.series.push_back(std::move(series));
   }
   panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
   if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))

@@ -1,6 +1,7 @@
 #include "seeds.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 
@@ -51,6 +52,8 @@ std::string group_name(const std::vector<Run>& group) {
     name.resize(static_cast<size_t>(end - name.begin()));
   }
   if (group.size() == 1) return name;
+  // "edge-credit-1" of "edge-credit-10" and "edge-credit-11" is cut inside of a number.
+  while (!name.empty() && std::isdigit(static_cast<unsigned char>(name.back()))) name.pop_back();
   for (const std::string_view tail : {"seed", ""}) {
     while (!name.empty() && std::string_view("-_ ").find(name.back()) != std::string_view::npos)
       name.pop_back();

@@ -50,6 +50,7 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
             << "attention  " << recipe.attention.kind;
   if (recipe.attention.kind.find("sbm") != std::string::npos)
     std::cerr << " (" << recipe.attention.preset << "): " << train::sbm_options(recipe);
+  if (recipe.attention.kind.find("sac") != std::string::npos) std::cerr << ": " << train::sac_options(recipe);
   std::cerr << "\ntraining   " << t.steps << " steps of " << t.batch << " (micro-batch " << t.micro_batch
             << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed " << t.seed
             << ", device " << t.device << "\n";
@@ -66,8 +67,10 @@ Place find_place(const TrainArguments& arguments) {
   const bool names_run = std::filesystem::is_directory(given);
   if (!arguments.resume) {
     TORCH_CHECK_VALUE(!given.empty(), "train: expected a recipe, e.g. recipes/demo/edgewise.toml");
-    TORCH_CHECK_VALUE(!names_run, "train: expected a recipe; ", given,
-                      " is a folder. To continue the run in it: edgewise train --resume ", given);
+    TORCH_CHECK_VALUE(!names_run, "train: expected a recipe; ", given, " is a folder. ",
+                      std::filesystem::exists(std::filesystem::path(given) / "config.toml")
+                          ? "To continue the run in it: edgewise train --resume " + given
+                          : "Name one of the .toml files in it.");
     return {given, run.empty() ? next_run_folder(given) : std::filesystem::path(run)};
   }
   TORCH_CHECK_VALUE(!run.empty() || names_run,

@@ -106,7 +106,7 @@ MadeEdges edges_of_rows(const EdgeShape& shape, const sac::WalkResult& walk, boo
   at::Tensor made;
   if (!all && !walk.places.defined()) {
     made = keys < shape.keys;
-    all = all || made.all().item<bool>();
+    all = !keys.is_cpu() && made.all().item<bool>();  // on the CPU it is known
   }
   const auto listed = [&](const at::Tensor& values) {  // of the edges of all heads
     if (walk.places.defined()) return values.flatten().index_select(0, walk.places);

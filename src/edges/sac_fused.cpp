@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <edgewise/edges/patterns.h>
@@ -31,27 +32,35 @@ const WindowEdges* window_of(const SacEdgesOptions& options) {
   return dynamic_cast<const WindowEdges*>(options.candidates.get());
 }
 
-// Tensors that depend on sizes alone and take many small operations to make: the last few are kept.
+// Tensors that depend on sizes alone and take many small operations to make: the last few are kept, for each
+// stream its own (another one would have to wait for them, and they for it before they go).
 template <typename Key, typename Made>
 class Kept {
  public:
   template <typename Make>
   Made get(const Key& key, const Make& make) {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(key.device.type()).getStream(key.device);
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(kept_.begin(), kept_.end(), [&](const auto& each) { return each.first == key; });
-    if (found != kept_.end()) return found->second;
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Entry& each) {
+      return each.key == key && each.stream == stream;
+    });
+    if (found != kept_.end()) return found->made;
     constexpr size_t kMost = 16;
     if (kept_.size() == kMost) kept_.erase(kept_.begin());
     const c10::InferenceMode training(false);  // what is made in inference serves training too
     const at::NoGradGuard guard;
-    kept_.emplace_back(key, make());
-    return kept_.back().second;
+    kept_.push_back({key, stream, make()});
+    return kept_.back().made;
   }
 
  private:
+  struct Entry {
+    Key key;
+    c10::Stream stream;
+    Made made;
+  };
   std::mutex mutex_;
-  std::vector<std::pair<Key, Made>> kept_;
+  std::vector<Entry> kept_;
 };
 // Never destroyed: at exit the device may be gone before them.
 template <typename Key, typename Made>
@@ -242,8 +251,10 @@ void add_known_rows(WalkResult& result, const ops::CudaWalkRules& rules, const E
   result.offsets = known.offsets;
 }
 
-at::Tensor rounded_to_bf16(const at::Tensor& x) {  // the gradient passes as it is
-  return x.to(at::kBFloat16).to(x.scalar_type());
+// The gradient passes as it is: a cast would round it on its way back.
+at::Tensor rounded_to_bf16(const at::Tensor& x) {
+  const at::Tensor from = x.detach();
+  return x + (from.to(at::kBFloat16).to(x.scalar_type()) - from);
 }
 
 WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,

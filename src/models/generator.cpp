@@ -22,8 +22,9 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, d
                     logits.sizes());
   const double* const values = wide.const_data_ptr<double>();
   TORCH_CHECK_VALUE(
-      std::none_of(values, values + wide.numel(), [](double v) { return std::isnan(v); }),
-      "sample_token: expected logits; some are not a number. The model's parameters or its "
+      std::all_of(values, values + wide.numel(), [](double v) { return v < HUGE_VAL; }),
+      "sample_token: expected finite logits; some are not a number, or infinite. The model's parameters or "
+      "its "
       "input may not be finite: evaluate the run (edgewise eval), or take an earlier checkpoint.");
   std::vector<int64_t> order(static_cast<size_t>(wide.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});

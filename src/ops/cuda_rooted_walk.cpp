@@ -324,7 +324,8 @@ CudaWalkActions cuda_rooted_walk(const WalkTensors& tensors, const CudaWalkRules
 
 bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block) {
   const at::Tensor &tokens = walk.tokens, &weight = walk.node_weight;
-  const bool plain_types = weight.scalar_type() == at::kFloat && weight.is_cuda() && tokens.is_cuda() &&
+  const bool plain_types = weight.scalar_type() == at::kFloat && tokens.is_cuda() &&
+                           weight.device() == tokens.device() &&
                            (tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16);
   return plain_types && tokens.numel() > 0 && tokens.size(2) == weight.size(1) && weight.size(1) % 4 == 0 &&
          weight.size(2) == kWidth && packed_takes(tokens.size(1), block);
@@ -333,7 +334,12 @@ bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block) {
 at::Tensor cuda_token_walk(const TokenWalk& given, const CudaWalkRules& rules) {
   const at::NoGradGuard guard;
   const c10::cuda::CUDAGuard device(given.tokens.device());
-  const auto whole = [](const at::Tensor& x) { return x.defined() ? x.contiguous() : x; };
+  // Read 16 bytes at a time: a view may begin anywhere.
+  const auto whole = [](const at::Tensor& x) {
+    if (!x.defined()) return x;
+    const at::Tensor here = x.contiguous();
+    return reinterpret_cast<uintptr_t>(here.const_data_ptr()) % 16 == 0 ? here : here.clone();
+  };
   const at::Tensor tokens = whole(given.tokens), weight = whole(given.node_weight),
                    bias = whole(given.node_bias), weight_ih = whole(given.weight_ih),
                    weight_hh = whole(given.weight_hh), lstm_bias = whole(given.bias),

@@ -157,7 +157,7 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::estimator, "sac.estimator", "how the choice learns: edge_credit",
             one_of({"reinforce", "edge_credit", "straight_through", "distillation"})),
       field(sac, &S::credit_form, "sac.credit_form", "edge_credit: leave_one_out", one_of({"leave_one_out", "suffix"})),
-      field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss: 1; 0 = untrained", at_least(0)),
+      field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss: 1; 0, with no entropy_weight = untrained", at_least(0)),
       field(sac, &S::entropy_weight, "sac.entropy_weight", "weight of the entropy bonus: 0", at_least(0)),
       field(sac, &S::baseline, "sac.baseline", "reinforce: running_mean", one_of({"none", "running_mean", "learned"})),
       field(sac, &S::baseline_decay, "sac.baseline_decay", "forgetting of the running mean per step: 0.99", below_one()),

@@ -53,10 +53,10 @@ double ratio(double part, double whole) {
 
 [[noreturn]] void throw_non_finite(const std::string& what, const ModelInput& input,
                                    const std::string& place) {
-  TORCH_CHECK(
-      false, "train: expected a finite ", what, " at step ", input.random.step,
-      "; the first that is not finite is ", place.empty() ? "the " + what + " itself" : place,
-      ". Resume from an earlier checkpoint with a lower learning rate, or check the data of this step.");
+  TORCH_CHECK(false, "train: expected a finite ", what, " at step ", input.random.step,
+              "; the first that is not finite is ", place.empty() ? "the " + what + " itself" : place,
+              ". Start again with a lower train.learning_rate or with train.grad_clip, or check the data of "
+              "this step.");
 }
 
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.

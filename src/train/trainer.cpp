@@ -104,8 +104,7 @@ struct Trainer::State {
   State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
 
   RunSummary run();
-  // What a run that failed before its first step has left is no run: nothing to resume, in the way of the
-  // next.
+  // What a run that failed in its first step has left is no run: nothing to resume, in the way of the next.
   void discard_unused();
 
   Recipe recipe;
@@ -119,8 +118,9 @@ struct Trainer::State {
   RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
   StepOptions step_options;
   MetricsWriter metrics;
-  CheckpointInfo info;  // where the run stands
-  bool saved = false;   // whether last.safetensors stands there too
+  CheckpointInfo info;   // where the run stands
+  bool saved = false;    // whether last.safetensors stands there too
+  bool stepped = false;  // whether a step has come to its end
 
  private:
   void resume();
@@ -210,6 +210,7 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
 StepReport Trainer::State::finish_step(const RunningStep& step) {
   StepReport report = step.report.read();
   check_gradient_norm(*model, step.norm.get().item<double>(), step.batch, step_options, step.random);
+  stepped = true;
   return report;
 }
 
@@ -329,7 +330,7 @@ bool Trainer::State::is_recorded(const char* kind) const {
 }
 
 void Trainer::State::discard_unused() {
-  if (options.resume || info.step > 0 || file_exists(folder.last())) return;
+  if (options.resume || stepped || file_exists(folder.last())) return;
   discard_run_folder(folder);
 }
 
@@ -420,8 +421,7 @@ RunSummary Trainer::State::run() {
   summary.best_step = info.best_step;
   summary.seconds = seconds_since(start);
   if (summary.interrupted) {
-    progress.message("stopped at step " + std::to_string(info.step) + "; saved " + folder.last() +
-                     ". Continue with --resume.");
+    progress.message("stopped at step " + std::to_string(info.step) + "; saved " + folder.last());
   } else {
     progress.finish();
   }

@@ -54,6 +54,14 @@ TEST(Compare, MakesOneRowOfRunsThatDifferInTheirSeed) {
   EXPECT_THAT(scratch.read("curves.svg"), HasSubstr(">dense<"));
   const Call alone = compare({});
   EXPECT_THAT(alone.out, testing::AllOf(HasSubstr("dense-0"), HasSubstr("dense-1")));
+  const Call twice = compare({scratch.file("dense-1")});
+  EXPECT_EQ(twice.status, 1);
+  EXPECT_THAT(twice.err, HasSubstr("twice"));
+  // Seeds that begin with the same digit.
+  write_run(scratch, "seed-10", listops_recipe("kind = \"dense\"", 10), "0.37", "[1.0, 1.0, 1.0, 1.0]");
+  write_run(scratch, "seed-11", listops_recipe("kind = \"dense\"", 11), "0.38", "[1.0, 1.0, 1.0, 1.0]");
+  const Call tens = call(scratch, {"compare", scratch.file("seed-10"), scratch.file("seed-11"), "--seeds"});
+  EXPECT_THAT(tens.out, testing::Not(HasSubstr("seed-1 ")));
 }
 
 TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {

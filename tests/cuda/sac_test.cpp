@@ -337,7 +337,8 @@ TEST_F(CudaSac, ChoosesTheSameEdgesWhereNobodyLearns) {
         ASSERT_TRUE(at::equal(found.row_offsets(), expected.row_offsets()));
         // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4.
         const int64_t same = found.contained_in(expected).sum().item<int64_t>();
-        EXPECT_GE(static_cast<double>(same), 0.98 * static_cast<double>(expected.edge_count()))
+        EXPECT_GE(static_cast<double>(same),
+                  (half ? 0.98 : 0.999) * static_cast<double>(expected.edge_count()))
             << span.tokens << span.causal << span.window << half << to_string(decoding);
       }
 }
@@ -398,8 +399,8 @@ TEST_F(CudaSac, TakesScoresOfAnySize) {
     const EdgeChoice found = run(added);
     const at::Tensor same = found.edges.to(at::kCPU).contained_in(expected.edges.to(at::kCPU));
     EXPECT_GE(same.to(at::kFloat).mean().item<double>(), 0.95) << added;
-    EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-2, 1e-2)) << added;
-    EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-2, 1e-2)) << added;
+    EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-3, 1e-3)) << added;
+    EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-3, 1e-3)) << added;
   }
 }
 

@@ -641,8 +641,8 @@ TEST(FusedBlocks, TakesScoresOfAnySize) {
         EXPECT_TRUE(kit::same_edges(found.edges, expected.edges)) << added;
       }
       EXPECT_GE(found.edges.contained_in(expected.edges).to(at::kFloat).mean().item<double>(), 0.95) << added;
-      EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-2, tolerance)) << added;
-      EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-2, tolerance)) << added;
+      EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, tolerance, 1e-9)) << added;
+      EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, tolerance, 1e-9)) << added;
     }
   }
 }

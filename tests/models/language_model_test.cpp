@@ -238,6 +238,7 @@ TEST(SampleToken, KeepsToItsLimits) {
   EXPECT_THROW(sample_token(logits, {.top_p = 0}, 0.5), c10::ValueError);
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(sample_token(torch::tensor({-infinity, 0.0}, at::kDouble), {}, 0.0), 1);
+  EXPECT_THROW(sample_token(torch::tensor({infinity, 0.0}, at::kDouble), {}, 0.5), c10::ValueError);
   EXPECT_THROW(sample_token(torch::tensor({std::nan(""), 0.0}, at::kDouble), {}, 0.5), c10::ValueError);
   // The share of the uniform numbers that give a token is its probability.
   const at::Tensor p = (logits / 0.7).softmax(0);

@@ -119,8 +119,10 @@ double number(const MetricRecord& record, const char* name) {
 TEST(Trainer, TheWeightOfTheDensityRises) {
   const ScratchFolder scratch;
   run(tiny_recipe({"train.density_weight=0.5", "train.density_warmup=8"}), scratch / "run");
+  int64_t steps = 0;
   for (const MetricRecord& record : comparable_metrics(scratch / "run")) {
     if (std::get<std::string>(*find_metric(record, "kind")) != "train") continue;
+    ++steps;
     // Steps are counted from 1 in records; the penalty of a learned layer is near its density, and never 0.
     const auto step = static_cast<double>(std::get<int64_t>(*find_metric(record, "step")) - 1);
     const double beside = number(record, "loss") - number(record, "task_loss");
@@ -128,6 +130,14 @@ TEST(Trainer, TheWeightOfTheDensityRises) {
     EXPECT_NEAR(beside, weight * density, 0.25 * weight) << "step " << step;
     EXPECT_EQ(beside > 0, step > 0) << "step " << step;
   }
+  EXPECT_EQ(steps, 24);
+}
+
+TEST(Trainer, AFirstStepThatFailsLeavesNoFolder) {
+  const ScratchFolder scratch;
+  EXPECT_THROW(run(tiny_recipe({"train.density_weight=1e39"}), scratch / "run"),
+               c10::Error);  // no fp32 number
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
 TEST(Trainer, LearnsATinyTask) {

@@ -181,7 +181,7 @@ __device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
 // Past the first-level cache, whose room the keys need.
 __device__ __forceinline__ float4 load_once(const float* from) {
   float4 x;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
                : "l"(from));
   return x;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(128 * kSplit * kRoom, 1)
                                  ((place % 8 / 2 * 2 + g % 2) * 32 + place / 8 * 4 + g / 2) * 4 + place % 2;
 #pragma unroll
     for (int term = 0; term < kTerms; ++term)
-      write_input(term, __ldg(from + term * kKeyPieces * 4), __ldg(from + term * kKeyPieces * 4 + 2));
+      write_input(term, from[term * kKeyPieces * 4], from[term * kKeyPieces * 4 + 2]);
   };
 
   WalkRow row{first_row + local, 0, 0, first_row + local < p.queries, false};
@@ -575,8 +575,11 @@ cudaError_t launch_tiles(const PackedWalkParams& p, int tiles, cudaStream_t stre
   const auto kernel = packed_walk<kTerms, kKind, kSplit, kRoom>;
   const int units = p.walk.batch * p.walk.groups, of_unit = (p.walk.queries + kRows - 1) / kRows;
   const Shared plan(kTerms, p.walk.steps, tiles);
+  // The most that may be asked for, whatever this call needs: another thread may be launching the same
+  // kernel.
+  constexpr int kMostShared = 227 * 1024;
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.bytes))
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared))
     return error;
   // The first-level cache gets what shared memory leaves.
   constexpr int kProcessorShared = 228 * 1024, kReserved = 1024;

@@ -78,9 +78,10 @@ int launch_block_walk(const RootedParams& params, Stream stream);
 const char* rooted_walk_refusal(int64_t keys, int64_t steps);
 const char* block_walk_refusal(int64_t keys, int64_t block, int64_t steps);
 
-// ---- the walk in blocks on tensor cores (packed_walk.cu), for up to kPackedBlocks blocks of kPackedBlock
-// keys Its inputs lie in one workspace, in the order of the fragments, and are packed in one launch: `terms`
-// bf16 numbers a value, 2 for nearly fp32, 1 where nodes and LSTM weights count as rounded to bf16.
+// ---- the walk in blocks on tensor cores (pack_walk.cu, packed_walk.cu), for up to kPackedBlocks blocks of
+// kPackedBlock keys. Its inputs lie in one workspace, in the order of the fragments, and are packed in one
+// launch: `terms` bf16 numbers a value, 2 for nearly fp32, 1 where nodes and LSTM weights count as rounded to
+// bf16.
 
 inline constexpr int kPackedBlock = 64, kPackedBlocks = 64;
 
