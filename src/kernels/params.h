@@ -43,11 +43,12 @@ struct AttentionForwardParams {
   int64_t value_dim = 0;  // Dv
   double scale = 1;
   DropoutParams dropout;
-  HeadView<T> query;              // [B, H, L, D]
-  HeadView<T> key;                // [B, H, S, D]
-  HeadView<T> value;              // [B, H, S, Dv]
-  T* output = nullptr;            // [B*H*L, Dv]
-  Accumulator<T>* lse = nullptr;  // [B*H*L], log-sum-exp of the row's logits; -inf for an empty row
+  HeadView<T> query;                 // [B, H, L, D]
+  HeadView<T> key;                   // [B, H, S, D]
+  HeadView<T> value;                 // [B, H, S, Dv]
+  T* output = nullptr;               // [B*H*L, Dv]
+  Accumulator<T>* lse = nullptr;     // [B*H*L], log-sum-exp of the row's logits; -inf for an empty row
+  Accumulator<T>* scores = nullptr;  // [E] s_ij for the backward pass, or null
 };
 
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
@@ -63,11 +64,12 @@ struct AttentionBackwardParams {
   double scale = 1;
   DropoutParams dropout;
   HeadView<T> query, key, value;
-  const T* grad_output = nullptr;         // [B*H*L, Dv]
-  const T* output = nullptr;              // [B*H*L, Dv]
-  T* grad_query = nullptr;                // [B*H*L, D]
-  Accumulator<T>* weights = nullptr;      // [E] a_ij after dropout
-  Accumulator<T>* logit_grads = nullptr;  // [E] dL/ds_ij
+  const T* grad_output = nullptr;          // [B*H*L, Dv]
+  const T* output = nullptr;               // [B*H*L, Dv]
+  const Accumulator<T>* scores = nullptr;  // [E] s_ij as the forward pass left them, or null: formed anew
+  T* grad_query = nullptr;                 // [B*H*L, D]
+  Accumulator<T>* weights = nullptr;       // [E] a_ij after dropout
+  Accumulator<T>* logit_grads = nullptr;   // [E] dL/ds_ij
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
 };

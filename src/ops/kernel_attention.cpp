@@ -220,6 +220,9 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
   AttentionForward result;
   result.output = fresh({shape.batch, shape.heads, shape.queries, in.value.size(3)}, in.query.options());
   result.lse = fresh({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(in.accumulator()));
+  // 4 bytes an edge until then, instead of another walk through the keys. Blocks do not leave any.
+  if (in.gradients_follow && std::find(blocks.begin(), blocks.end(), 1) == blocks.end())
+    result.scores = fresh({in.edges.edge_count()}, result.lse.options());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     kernels::AttentionForwardParams<T> params;
@@ -228,6 +231,7 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
     params.dropout = dropout_params(in);
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
+    if (result.scores.defined()) params.scores = result.scores.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_attention_kernels<T>().forward;
     for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
                       [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
@@ -261,6 +265,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.dropout = dropout_params(in);
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
+    if (forward.scores.defined()) params.scores = forward.scores.const_data_ptr<Accumulator<T>>();
     params.grad_query = data_of<T>(result.query);
     params.weights = weights.mutable_data_ptr<Accumulator<T>>();
     params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();

@@ -69,9 +69,11 @@ struct Gradients {
   std::vector<double> output, lse, dq, dk, dv, credit, probe_credit;
 };
 
+enum class Scores { kKept, kAnew };
+
 // Runs the active level, each pass cut into `pieces` ranges; probes are the edges themselves.
 template <typename T>
-Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
+Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept = Scores::kKept) {
   using Acc = Accumulator<T>;
   const AttentionKernels<T> kernels = active_attention_kernels<T>();
   const auto in_pieces = [&](int64_t count, const auto& body) {
@@ -81,7 +83,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
       dk(size_t(p.keys * p.head_dim)), dv(size_t(p.keys * p.value_dim));
   std::vector<Acc> lse(static_cast<size_t>(p.queries)), credit(static_cast<size_t>(p.edges())),
       probe_credit(credit.size());
-  std::vector<Acc> weights(credit.size()), logit_grads(credit.size());
+  std::vector<Acc> weights(credit.size()), logit_grads(credit.size()), scores(credit.size(), NAN);
 
   AttentionForwardParams<T> forward;
   forward.edges = p.csr();
@@ -90,6 +92,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
   forward.query = p.view(p.q, p.head_dim), forward.key = p.view(p.k, p.head_dim);
   forward.value = p.view(p.v, p.value_dim);
   forward.output = output.data(), forward.lse = lse.data();
+  if (kept == Scores::kKept) forward.scores = scores.data();
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.forward(forward, begin, end); });
 
   AttentionBackwardParams<T> rows;
@@ -98,7 +101,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
   rows.query = forward.query, rows.key = forward.key, rows.value = forward.value;
   rows.grad_output = p.grad.data(), rows.output = output.data();
   rows.weights = weights.data(), rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
-  rows.rule = rule, rows.credit = credit.data();
+  rows.rule = rule, rows.credit = credit.data(), rows.scores = forward.scores;
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
   ScatterSumParams<T> columns;
@@ -414,6 +417,32 @@ TEST_P(Levels, TheSameBitsHoweverTheRowsAreCut) {
     EXPECT_EQ(whole.credit, cut.credit);
     EXPECT_EQ(whole.probe_credit, cut.probe_credit);
   }
+}
+
+// The forward pass may leave its scores to the backward pass, under every rule, in sparse and in dense heads.
+TEST_P(Levels, KeptScoresStandForTheKeys) {
+  std::vector<int64_t> dense;
+  for (int64_t i = 0; i < 70; ++i) dense.push_back(i % 9 == 4 ? i % 17 : 64 + i * 2);
+  for (const auto& [degrees, keys] :
+       {std::pair(degrees_around_the_vector_width(), int64_t{50}), {dense, 210}})
+    for (const int64_t dim : {16, 32, 64, 40})
+      for (const CreditRule rule :
+           {CreditRule::kNone, CreditRule::kLogit, CreditRule::kPaper, CreditRule::kLeaveOneOut}) {
+        SCOPED_TRACE(std::to_string(keys) + " keys, dim " + std::to_string(dim) + ", rule " +
+                     std::to_string(static_cast<int>(rule)));
+        Problem<float> p(degrees, keys, dim, dim, 18);
+        p.scale = 1 / std::sqrt(static_cast<double>(dim));
+        for (const double dropout : {0.0, 0.3}) {
+          p.dropout = dropout;
+          const Gradients kept = run(p, rule), anew = run(p, rule, 3, Scores::kAnew);
+          expect_close(kept, oracle(p, rule), kFp32);
+          EXPECT_EQ(kept.output, anew.output);
+          EXPECT_EQ(kept.dq, anew.dq);
+          EXPECT_EQ(kept.dk, anew.dk);
+          EXPECT_EQ(kept.dv, anew.dv);
+          EXPECT_EQ(kept.credit, anew.credit);
+        }
+      }
 }
 
 TEST_P(Levels, ProductsOfMembershipWidth) {

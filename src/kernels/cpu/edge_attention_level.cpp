@@ -27,6 +27,13 @@ EDGEWISE_INLINE void for_vectors(int64_t count, const Body& body) {
   if (e < count) body(e, static_cast<int>(count - e));
 }
 
+// The first `lanes` of W numbers; what the other lanes hold is not said.
+template <typename Acc>
+EDGEWISE_INLINE Vec<Acc> load_lanes(const Acc* from, int lanes) {
+  using V = Vec<Acc>;
+  return lanes == V::kWidth ? V::load(from) : V::load_first(from, lanes);
+}
+
 template <typename T>
 EDGEWISE_INLINE Accumulator<T> dot(const T* a, const T* b, int64_t width) {
   return sum(Left<T, 0>(a, width).products(b));
@@ -85,6 +92,34 @@ EDGEWISE_INLINE Acc weights_of_row(const GroupEdges& edges, int n, const Acc* sc
   return is_moderate(total) ? total : weights_by_largest(edges, n, scores, weights);
 }
 
+// The same of `count` numbers in sequence, of which nothing behind the last is read; `weights` has room for
+// whole vectors and may be `scores`.
+template <typename Acc>
+EDGEWISE_INLINE Acc largest_of(const Acc* values, int64_t count) {
+  using V = Vec<Acc>;
+  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
+  V top = lowest;
+  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    top = max(top, keep_first(load_lanes(values + e, lanes), lanes, lowest));
+  });
+  return largest(top);  // -inf when there is none
+}
+template <typename Acc>
+EDGEWISE_INLINE Acc exponentials(const Acc* scores, int64_t count, Acc top, Acc* weights) {
+  using V = Vec<Acc>;
+  V total = V::zero();
+  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    const V weight = keep_first(exp(load_lanes(scores + e, lanes) - V::broadcast(top)), lanes, V::zero());
+    weight.store(weights + e);
+    total = total + weight;
+  });
+  return sum(total);
+}
+template <typename Acc>
+[[gnu::noinline]] Acc weights_by_largest(const Acc* scores, int64_t count, Acc* weights) {
+  return exponentials(scores, count, largest_of(scores, count), weights);
+}
+
 template <typename T>
 EDGEWISE_INLINE NamedRows<T> named_rows(const T* base, int64_t stride, int64_t width, int64_t count) {
   return {base, stride, width, known_entries<T>(0, 1, count, stride) > 0};
@@ -104,18 +139,12 @@ template <typename T>
        Gathered<T>{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns,
                    degree},
        static_cast<Acc>(params.scale), scores);
-  const V lowest = V::broadcast(-std::numeric_limits<Acc>::infinity());
-  V tops = lowest, totals = V::zero();
-  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    tops = max(tops, keep_first(V::load(scores + e), lanes, lowest));
-  });
-  const Acc top = largest(tops);  // -inf for a row with no edge
-  for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-    const V weights = keep_first(exp(V::load(scores + e) - V::broadcast(top)), lanes, V::zero());
-    weights.store(scores + e);
-    totals = totals + weights;
-  });
-  const Acc total = sum(totals);
+  if (params.scores)
+    for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+      V::load(scores + e).store_first(params.scores + begin + e, lanes);
+    });
+  const Acc top = largest_of(scores, degree);  // -inf for a row with no edge
+  const Acc total = exponentials(scores, degree, top, scores);
   params.lse[row] = top + std::log(total);
   if (params.dropout.p > 0) {
     dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
@@ -173,7 +202,11 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
             named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys),
             [&](int n) EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; },
             static_cast<Acc>(params.scale),
-            [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA { scores.store(numbers + place); });
+            [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
+              scores.store(numbers + place);
+              // Now and not row by row afterwards: a new line comes from memory while more scores are formed.
+              if (params.scores) own.store(scores, place, params.scores);
+            });
         alignas(64) Acc totals[kGroupRows];
         group_sums<N, T>(
             walk,
@@ -278,7 +311,7 @@ EDGEWISE_INLINE void credit_of_row(CreditRule rule, const GroupEdges& edges, int
 }
 
 template <int N, typename T>
-void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const CsrView& edges = params.edges;
@@ -311,9 +344,15 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
         own.take(group, edges.col_indices, edges.keys, ordered);
         rests.take(group, edges.col_indices, stop);
         const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
-        group_dots<N, T>(walk, keys, query_of, scale, [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
-          scores.store(all.scores + place);
-        });
+        if (params.scores)
+          for (int n = 0; n < group.count; ++n)
+            own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+              load_lanes(params.scores + group.rows[n].begin + e, lanes).store(all.scores + place);
+            });
+        else
+          group_dots<N, T>(walk, keys, query_of, scale, [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
+            scores.store(all.scores + place);
+          });
         group_dots<N, T>(walk, values, grad_of, Acc{1},
                          [&](V dots, int64_t place) EDGEWISE_INLINE_LAMBDA { dots.store(all.u + place); });
         for (int n = 0; n < group.count; ++n) {
@@ -351,6 +390,110 @@ void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t ro
             [&](int, Acc) EDGEWISE_INLINE_LAMBDA { return scale; },
             [&](int n) EDGEWISE_INLINE_LAMBDA { return grad_query + n * params.head_dim; });
       });
+}
+
+// A row by itself, bundle after bundle: u, its logit gradients and `dq` in one go, so that keys and values
+// are read once each and nothing but the weights is put aside. `dq` of a bundle is summed while u of the next
+// is formed.
+template <int N, typename T>
+void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+  constexpr int kVectors = kBundle / V::kWidth;
+  const CsrView& edges = params.edges;
+  const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
+  Acc* const weights = scratch.buffer(0);
+  const Acc scale = static_cast<Acc>(params.scale);
+  const int64_t stop = edges.row_offsets[row_end];
+  for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
+    const int64_t begin = edges.row_offsets[row], degree = edges.row_offsets[row + 1] - begin;
+    const int64_t bundled = degree / kBundle * kBundle;
+    const int32_t* const indices = edges.col_indices + begin;
+    const auto keys = named_rows<T>(params.key.head(place.batch, place.head), params.key.row_stride,
+                                    params.head_dim, edges.keys);
+    const auto values = named_rows<T>(params.value.head(place.batch, place.head), params.value.row_stride,
+                                      params.value_dim, edges.keys);
+    const T* const grad = params.grad_output + row * params.value_dim;
+    if (!params.scores)
+      dots_of<N>(params.query.head(place.batch, place.head) + place.query * params.query.row_stride,
+                 Gathered<T>{keys.base, keys.stride, keys.width, indices, degree}, scale, scratch.buffer(1));
+    const Acc* const scores = params.scores ? params.scores + begin : scratch.buffer(1);
+    // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
+    // maximum.
+    Acc total = exponentials(scores, degree, Acc{0}, weights);
+    if (!is_moderate(total) && degree > 0) total = weights_by_largest(scores, degree, weights);
+    const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
+    const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
+    const auto logit_grads = [&](V u, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+      const V weight = V::load(weights + e) * share, logit_grad = weight * (u - mean);
+      weight.store_first(params.weights + begin + e, lanes);
+      logit_grad.store_first(params.logit_grads + begin + e, lanes);
+      if (params.rule == CreditRule::kLogit) logit_grad.store_first(params.credit + begin + e, lanes);
+      if (params.rule == CreditRule::kPaper)
+        (logit_grad * load_lanes(scores + e, lanes)).store_first(params.credit + begin + e, lanes);
+      return logit_grad;
+    };
+    const Left<T, N> left(grad, 0);
+    RunningSum<N, T> sum;
+    V before[kVectors];  // logit gradients of the bundle before this one
+    for (int64_t b = 0; b < bundled; b += kBundle) {
+      const int32_t* const bundle = indices + b;
+      if (values.ahead && begin + b + (kBundlesAhead + 1) * kBundle <= stop) {
+        values.ask(bundle + kBundlesAhead * kBundle, kBundle);
+        keys.ask(bundle + kBundlesAhead * kBundle, kBundle);
+      }
+      V u[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        u[v] = transpose_reduce<Acc>(
+            [&](int i)
+                EDGEWISE_INLINE_LAMBDA { return left.products(values.row(bundle[v * V::kWidth + i])); },
+            V::kWidth);
+      if (b > 0) sum.add_bundle(before, nullptr, keys, bundle - kBundle);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) before[v] = logit_grads(u[v], b + v * V::kWidth, V::kWidth);
+    }
+    if (bundled > 0) sum.add_bundle(before, nullptr, keys, indices + bundled - kBundle);
+    if (degree > bundled) {
+      alignas(64) Acc rest[2 * kBundle];
+      dots_of<N>(grad,
+                 Gathered<T>{values.base, values.stride, values.width, indices + bundled, degree - bundled},
+                 Acc{1}, rest);
+      for_vectors<Acc>(degree - bundled, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+        logit_grads(V::load(rest + e), bundled + e, lanes).store(rest + e);
+      });
+      sum.add_rest(rest, keys, indices + bundled, degree - bundled);
+    }
+    sum.store(params.grad_query + row * params.head_dim, scale);
+  });
+}
+
+// Rows of many edges hide their own latencies; in groups short rows hide each other's. Of the head, as
+// worth_ordering: the sums round differently.
+template <int N, typename T>
+EDGEWISE_INLINE bool one_by_one(const AttentionBackwardParams<T>& params, int64_t head_index) {
+  return N > 0 && params.dropout.p == 0 && params.rule != CreditRule::kLeaveOneOut &&
+         worth_ordering<T>(params.edges, head_index);
+}
+
+template <int N, typename T>
+void backward_rows_of_width(const AttentionBackwardParams<T>& params, int64_t row_begin, int64_t row_end) {
+  if constexpr (N > 0 && !std::is_same_v<T, Bf16>) {
+    const int64_t queries = params.edges.queries;
+    for (int64_t begin = row_begin, end; begin < row_end; begin = end) {  // heads of one kind at a time
+      int64_t head = begin / queries;
+      const bool alone = one_by_one<N>(params, head);
+      do end = ++head * queries;
+      while (end < row_end && one_by_one<N>(params, head) == alone);
+      if (end > row_end) end = row_end;
+      if (alone)
+        backward_rows_one_by_one<N>(params, begin, end);
+      else
+        backward_rows_in_groups<N>(params, begin, end);
+    }
+  } else {
+    backward_rows_in_groups<N>(params, row_begin, row_end);
+  }
 }
 
 template <typename T>

@@ -170,6 +170,20 @@ class GroupEdges {
       body(rest_slot(n) * kBundle + v, row.bundled() + v, rest - v < W ? rest - v : W);
   }
 
+  // Writes what lies at `place` in the buffers to its edges in a list of all edges.
+  template <typename V, typename Acc>
+  EDGEWISE_INLINE void store(V numbers, int64_t place, Acc* list) const {
+    const int64_t slot = place / kBundle, e = place % kBundle;
+    if (slot < count_) {
+      numbers.store(list + group_->rows[0].begin + data()[slot].first + e);
+    } else {
+      const GroupRow& row = group_->rows[slot - count_];
+      const int64_t left = row.rest() - e;
+      numbers.store_first(list + row.begin + row.bundled() + e,
+                          static_cast<int>(left < V::kWidth ? left : V::kWidth));
+    }
+  }
+
  private:
   static constexpr int kRanges = 64;
   EDGEWISE_INLINE Bundle* data() const {

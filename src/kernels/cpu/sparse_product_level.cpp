@@ -49,6 +49,10 @@ struct ColumnRange {
   int64_t begin, end, d, width;
 };
 
+// Bytes of a sum up to which W edges are taken at a time; with wider ones the stores are the limit either
+// way.
+inline constexpr int64_t kBundledBytes = 128;
+
 // N vectors of the sums; N = 0: the last elements, fewer than one vector.
 template <int N, typename T>
 void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& range) {
@@ -93,18 +97,26 @@ void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& ran
         load_row(dense + row * params.dense.row_stride, left);
       else
         left[0] = V::load_first(dense + row * params.dense.row_stride, rest);
-      for (; e < stop && edges.col_indices[e] < end; ++e) {
-        const int64_t ahead = e + kAhead < last ? edges.col_indices[e + kAhead] : end;
+      const auto add = [&](int64_t edge, V coefficient, int64_t ahead) EDGEWISE_INLINE_LAMBDA {
         if (ahead >= begin && ahead < end)
 #pragma GCC unroll 16
           for (int64_t i = 0; i < kStride; i += 64 / static_cast<int64_t>(sizeof(Acc)))
             __builtin_prefetch(all + (ahead - begin) * kStride + i, 1, 3);
-        Acc* const sum = all + (edges.col_indices[e] - begin) * kStride;
-        const V coefficient = V::broadcast(params.coefficients[e]);
+        Acc* const sum = all + (edges.col_indices[edge] - begin) * kStride;
 #pragma GCC unroll 16
         for (int n = 0; n < kVectors; ++n)
           fma(coefficient, left[n], V::load(sum + n * V::kWidth)).store(sum + n * V::kWidth);
-      }
+      };
+      // W edges at a time: their coefficients are spread over the lanes without a load each.
+      if constexpr (kStride * sizeof(Acc) <= kBundledBytes)
+        for (; e + V::kWidth <= stop && e + V::kWidth + kAhead <= last &&
+               edges.col_indices[e + V::kWidth - 1] < end;
+             e += V::kWidth)
+          for_lanes(V::load(params.coefficients + e), [&](int i, V coefficient) EDGEWISE_INLINE_LAMBDA {
+            add(e + i, coefficient, edges.col_indices[e + i + kAhead]);
+          });
+      for (; e < stop && edges.col_indices[e] < end; ++e)
+        add(e, V::broadcast(params.coefficients[e]), e + kAhead < last ? edges.col_indices[e + kAhead] : end);
       next.buffer(0)[row] = static_cast<int32_t>(e - offsets[row]);
     }
     T* out = params.out + (range.place.head_index * edges.keys + begin) * params.width + range.d;
@@ -123,6 +135,7 @@ void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& ran
 template <typename T>
 void scatter_sum(const ScatterSumParams<T>& params, int64_t column_begin, int64_t column_end) {
   constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
+  constexpr bool kWholeLine = kWidth * sizeof(Accumulator<T>) == 64;
   const CsrView& edges = params.edges;
   for (int64_t column = column_begin; column < column_end;) {
     ColumnRange range;
@@ -134,11 +147,12 @@ void scatter_sum(const ScatterSumParams<T>& params, int64_t column_begin, int64_
     range.end = column_end - first < edges.keys ? column_end - first : edges.keys;
     range.d = 0;
     for (int64_t left = params.width; left > 0; left = params.width - range.d) {
-      range.width = left >= 8 * kWidth   ? 8 * kWidth
-                    : left >= 4 * kWidth ? 4 * kWidth
-                    : left >= 2 * kWidth ? 2 * kWidth
-                    : left >= kWidth     ? kWidth
-                                         : left;
+      // Between two and eight lines two walks over narrow sums beat one over wide ones.
+      range.width = left >= 8 * kWidth                  ? 8 * kWidth
+                    : left >= 4 * kWidth && !kWholeLine ? 4 * kWidth
+                    : left >= 2 * kWidth                ? 2 * kWidth
+                    : left >= kWidth                    ? kWidth
+                                                        : left;
       switch (range.width / kWidth) {
         case 8:
           scatter_sum_block<8>(params, range);
