@@ -68,7 +68,7 @@ struct AttentionBackwardParams {
   const T* output = nullptr;               // [B*H*L, Dv]
   const Accumulator<T>* scores = nullptr;  // [E] s_ij as the forward pass left them, or null: formed anew
   T* grad_query = nullptr;                 // [B*H*L, D]
-  Accumulator<T>* weights = nullptr;       // [E] a_ij after dropout
+  Accumulator<T>* weights = nullptr;       // [E] a_ij after dropout; may be `scores`
   Accumulator<T>* logit_grads = nullptr;   // [E] dL/ds_ij
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone

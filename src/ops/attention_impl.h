@@ -44,7 +44,8 @@ struct AttentionForward {
   bool gathered = false;  // of the kernels on CUDA: edges one by one
   std::shared_ptr<const graph::EdgeWindows> windows =
       nullptr;  // of the kernels on CUDA: lists by queries, if small
-  at::Tensor scores = {};  // of the kernels on CPU: [E] logits, if gradients follow
+  at::Tensor scores =
+      {};  // of the kernels on CPU: [E] logits, if gradients follow; run_backward overwrites them
 };
 
 // What to compute for the learner beside dq, dk, dv.

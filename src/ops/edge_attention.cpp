@@ -36,7 +36,7 @@ struct Call : torch::CustomClassHolder {
   AttentionInputs inputs;
   std::optional<EdgeCredit> credit;
   Backend backend = Backend::kAuto;
-  AttentionForward forward;  // without its output and scores, which autograd holds
+  AttentionForward forward;  // without its output, which autograd holds
 };
 
 // values[e] / rates[item of edge e], in place.
@@ -115,8 +115,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const AttentionForward result =
         ops::run_forward(call->inputs, call->backend, call->credit ? &*call->credit : nullptr);
     call->forward = result;
-    call->forward.output = call->forward.scores = at::Tensor();
-    context->save_for_backward({query, key, value, query_membership, key_side, result.output, result.scores});
+    call->forward.output = at::Tensor();
+    context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     // The call no longer holds the inputs: autograd's saved variables do, and check that nobody changed them.
     call->inputs.query = call->inputs.key = call->inputs.value = at::Tensor();
@@ -148,7 +148,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     }
     AttentionForward computed = call->forward;
     computed.output = saved[5];
-    computed.scores = saved[6];
+    call->forward.scores = at::Tensor();  // overwritten; if there is another backward pass, it forms its own
     const AttentionBackward result = ops::run_backward(inputs, computed, grad, request, call->backend);
     std::pair<at::Tensor, at::Tensor> membership;
     if (call->credit) membership = membership_grads(*call, result, grads[1]);

@@ -255,7 +255,9 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   };
   AttentionBackward result;
   result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
-  const at::Tensor weights = per_edge(in.edges.edge_count()), logit_grads = per_edge(in.edges.edge_count());
+  // Weights take the place of the scores, whose memory is in the cache by then.
+  const at::Tensor weights = forward.scores.defined() ? forward.scores : per_edge(in.edges.edge_count()),
+                   logit_grads = per_edge(in.edges.edge_count());
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);

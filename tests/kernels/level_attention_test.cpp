@@ -100,7 +100,8 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
   rows.head_dim = p.head_dim, rows.value_dim = p.value_dim, rows.scale = p.scale;
   rows.query = forward.query, rows.key = forward.key, rows.value = forward.value;
   rows.grad_output = p.grad.data(), rows.output = output.data();
-  rows.weights = weights.data(), rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
+  rows.weights = kept == Scores::kKept ? scores.data() : weights.data(),
+  rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
   rows.rule = rule, rows.credit = credit.data(), rows.scores = forward.scores;
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
@@ -110,7 +111,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
   const auto scatter_sum = active_product_kernels<T>().scatter_sum;
   in_pieces(p.keys, [&](int64_t begin, int64_t end) { scatter_sum(columns, begin, end); });
   columns.width = p.value_dim, columns.factor = 1;
-  columns.coefficients = weights.data(), columns.dense = p.view(p.grad, p.value_dim);
+  columns.coefficients = rows.weights, columns.dense = p.view(p.grad, p.value_dim);
   columns.out = dv.data();
   in_pieces(p.keys, [&](int64_t begin, int64_t end) { scatter_sum(columns, begin, end); });
 

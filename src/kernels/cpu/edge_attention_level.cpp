@@ -197,6 +197,7 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
         own.take(group, edges.col_indices, edges.keys, ordered);
         rests.take(group, edges.col_indices, stop);
         const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
+        const int64_t next_group = walk.end();
         group_dots<N, T>(
             walk,
             named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys),
@@ -204,8 +205,10 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
             static_cast<Acc>(params.scale),
             [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
               scores.store(numbers + place);
-              // Now and not row by row afterwards: a new line comes from memory while more scores are formed.
-              if (params.scores) own.store(scores, place, params.scores);
+              // Now and not row by row afterwards: lines come from memory while more scores are formed.
+              if (!params.scores) return;
+              own.store(scores, place, params.scores);
+              if (next_group + place < stop) __builtin_prefetch(params.scores + next_group + place, 1, 2);
             });
         alignas(64) Acc totals[kGroupRows];
         group_sums<N, T>(
@@ -400,6 +403,7 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   constexpr int kVectors = kBundle / V::kWidth;
+  constexpr int64_t kListAhead = 512;  // edges whose lines are asked for before they are written
   const CsrView& edges = params.edges;
   const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
   Acc* const weights = scratch.buffer(0);
@@ -426,11 +430,11 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
     const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
     const auto logit_grads = [&](V u, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
       const V weight = V::load(weights + e) * share, logit_grad = weight * (u - mean);
-      weight.store_first(params.weights + begin + e, lanes);
-      logit_grad.store_first(params.logit_grads + begin + e, lanes);
       if (params.rule == CreditRule::kLogit) logit_grad.store_first(params.credit + begin + e, lanes);
       if (params.rule == CreditRule::kPaper)
         (logit_grad * load_lanes(scores + e, lanes)).store_first(params.credit + begin + e, lanes);
+      weight.store_first(params.weights + begin + e, lanes);  // perhaps over the scores
+      logit_grad.store_first(params.logit_grads + begin + e, lanes);
       return logit_grad;
     };
     const Left<T, N> left(grad, 0);
@@ -438,6 +442,8 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
     V before[kVectors];  // logit gradients of the bundle before this one
     for (int64_t b = 0; b < bundled; b += kBundle) {
       const int32_t* const bundle = indices + b;
+      if (begin + b + kListAhead < stop)
+        __builtin_prefetch(params.logit_grads + begin + b + kListAhead, 1, 2);
       if (values.ahead && begin + b + (kBundlesAhead + 1) * kBundle <= stop) {
         values.ask(bundle + kBundlesAhead * kBundle, kBundle);
         keys.ask(bundle + kBundlesAhead * kBundle, kBundle);

@@ -19,6 +19,11 @@ struct GroupWalk {
   const int32_t* indices;  // of all edges
   int64_t stop;            // entries of `indices` that may be asked for
   bool ordered;            // by keys; else row by row
+
+  // The edge behind the group's last.
+  EDGEWISE_INLINE int64_t end() const {
+    return group.rows[group.count - 1].begin + group.rows[group.count - 1].degree;
+  }
 };
 
 // Rows of one head that edges name.
@@ -50,7 +55,7 @@ EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows,
   using V = Vec<Acc>;
   const RowGroup& group = walk.group;
   const V scale = V::broadcast(factor);
-  const int64_t next_group = group.rows[group.count - 1].begin + group.rows[group.count - 1].degree;
+  const int64_t next_group = walk.end();
   alignas(64) Acc several[kBundle];  // N = 0
   for (int64_t b = 0; b < walk.edges.bundles(); ++b) {
     const int32_t* const indices = walk.edges.indices(b);
