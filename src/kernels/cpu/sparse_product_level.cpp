@@ -49,8 +49,7 @@ struct ColumnRange {
   int64_t begin, end, d, width;
 };
 
-// Bytes of a sum up to which W edges are taken at a time; with wider ones the stores are the limit either
-// way.
+// Bytes of a sum up to which W edges are taken at a time; with wider ones that was slower.
 inline constexpr int64_t kBundledBytes = 128;
 
 // N vectors of the sums; N = 0: the last elements, fewer than one vector.
@@ -135,7 +134,6 @@ void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& ran
 template <typename T>
 void scatter_sum(const ScatterSumParams<T>& params, int64_t column_begin, int64_t column_end) {
   constexpr int64_t kWidth = Vec<Accumulator<T>>::kWidth;
-  constexpr bool kWholeLine = kWidth * sizeof(Accumulator<T>) == 64;
   const CsrView& edges = params.edges;
   for (int64_t column = column_begin; column < column_end;) {
     ColumnRange range;
@@ -147,12 +145,11 @@ void scatter_sum(const ScatterSumParams<T>& params, int64_t column_begin, int64_
     range.end = column_end - first < edges.keys ? column_end - first : edges.keys;
     range.d = 0;
     for (int64_t left = params.width; left > 0; left = params.width - range.d) {
-      // Between two and eight lines two walks over narrow sums beat one over wide ones.
-      range.width = left >= 8 * kWidth                  ? 8 * kWidth
-                    : left >= 4 * kWidth && !kWholeLine ? 4 * kWidth
-                    : left >= 2 * kWidth                ? 2 * kWidth
-                    : left >= kWidth                    ? kWidth
-                                                        : left;
+      range.width = left >= 8 * kWidth   ? 8 * kWidth
+                    : left >= 4 * kWidth ? 4 * kWidth
+                    : left >= 2 * kWidth ? 2 * kWidth
+                    : left >= kWidth     ? kWidth
+                                         : left;
       switch (range.width / kWidth) {
         case 8:
           scatter_sum_block<8>(params, range);
