@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "kit/plain_attention.h"
 #include "kit/random_inputs.h"
 
@@ -259,6 +261,23 @@ TEST_P(EdgeAttention, SameBitsForAnyNumberOfThreads) {
   for (size_t n = 0; n < results[0].size(); ++n) {
     EXPECT_TRUE(at::equal(results[0][n], results[1][n])) << n;
     EXPECT_TRUE(at::equal(results[0][n], results[2][n])) << n;
+  }
+}
+
+// The first backward pass may use up what the forward pass left for it.
+TEST_P(EdgeAttention, ASecondBackwardPassGivesTheSameBits) {
+  for (const double density : {0.1, 0.8}) {  // rows in groups and one by one
+    const EdgeSet edges = EdgeSet::from_mask(kit::random_mask({1, 2, 70, 100}, density, 6));
+    const at::Tensor q = input({1, 2, 70, 32}, 1), k = input({1, 2, 100, 32}, 2),
+                     v = input({1, 2, 100, 32}, 3);
+    const at::Tensor loss = edge_attention(q, k, v, edges, options()).square().sum();
+    std::vector<at::Tensor> first;
+    loss.backward({}, /*retain_graph=*/true);
+    for (const at::Tensor& x : {q, k, v}) first.push_back(std::exchange(x.mutable_grad(), at::Tensor()));
+    loss.backward();
+    EXPECT_TRUE(at::equal(q.grad(), first[0])) << density;
+    EXPECT_TRUE(at::equal(k.grad(), first[1])) << density;
+    EXPECT_TRUE(at::equal(v.grad(), first[2])) << density;
   }
 }
 
