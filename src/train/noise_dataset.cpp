@@ -60,7 +60,7 @@ std::shared_ptr<const data::Dataset> noise_dataset(const Recipe& recipe, int64_t
   for (const TaskSize& task : kTasks)
     if (task.name == recipe.data.name) size = task;
   TORCH_CHECK_VALUE(size, "random tokens can stand for listops, text, retrieval, image, pathfinder and ",
-                    "repeated_tokens; the recipe's data is ", recipe.data.name);
+                    "repeated_tokens, not for every task; got '", recipe.data.name, "'");
   if (recipe.model.max_length > 0) size->length = recipe.model.max_length;
   if (length > 0) size->length = length;
   return std::make_shared<NoiseDataset>(*size, repeated);
