@@ -77,7 +77,9 @@ void check_tensors(const std::string& path, const std::map<std::string, at::Tens
                       " in ", path, "; it has none. The checkpoint belongs to another model.");
     TORCH_CHECK_VALUE(item->second.sizes() == tensor.sizes(), "load_checkpoint: expected tensor '", name,
                       "' ", tensor.sizes(), " in ", path, "; got ", item->second.sizes(),
-                      ". The checkpoint belongs to a model of another size.");
+                      name == "bytes"
+                          ? ". These are the characters of a text: set data.path to the one of the run."
+                          : ". The checkpoint belongs to a model of another size.");
     TORCH_CHECK_VALUE(item->second.scalar_type() == tensor.scalar_type(),
                       "load_checkpoint: expected tensor '", name, "' as ", tensor.scalar_type(), " in ", path,
                       "; got ", item->second.scalar_type());
