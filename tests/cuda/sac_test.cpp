@@ -207,6 +207,25 @@ TEST_F(CudaSac, ChoosesTheEdgesOfTheCpuInNearlyAllWalks) {
   }
 }
 
+// A walk on the GPU and what it says of its actions, on the CPU.
+struct OwnActions {
+  sac::WalkResult walk;
+  at::Tensor log_prob, entropy, chosen;
+
+  OwnActions(const SacEdges& source, const EdgeRequest& there)
+      : walk(sac::fused_walk(*source, source->walk_inputs(there, false), there, WalkDecoding::kSample)),
+        log_prob(walk.log_prob.detach().cpu()),
+        entropy(walk.entropy.detach().cpu()),
+        chosen(walk.chosen.cpu()) {
+    walk.source = walk.source.cpu();
+    walk.destination = walk.destination.cpu();
+  }
+  // The largest difference, of actions that chose.
+  double off(const at::Tensor& found, const at::Tensor& expected) const {
+    return (found.to(at::kDouble) - expected).masked_fill(chosen.logical_not(), 0).abs().max().item<double>();
+  }
+};
+
 // Log-probabilities of its own actions against the plain walk in double precision, where every prediction is
 // one operation over all keys.
 TEST_F(CudaSac, GivesTheLogProbabilitiesOfThePlainWalk) {
@@ -217,24 +236,16 @@ TEST_F(CudaSac, GivesTheLogProbabilitiesOfThePlainWalk) {
       SacEdges twin = fresh(wide_options(kind, 5));
       source->to(at::kCUDA);
       const EdgeRequest there = to_device(request, at::kCUDA);
-      sac::WalkResult actions =
-          sac::fused_walk(*source, source->walk_inputs(there, false), there, WalkDecoding::kSample);
-      const at::Tensor log_prob = actions.log_prob.detach().cpu(), entropy = actions.entropy.detach().cpu(),
-                       chosen = actions.chosen.cpu();
-      actions.source = actions.source.cpu();
-      actions.destination = actions.destination.cpu();
+      const OwnActions own(source, there);
       twin->to(at::kDouble);
       const torch::NoGradGuard guard;
       EdgeRequest exact = request;
       exact.query = exact.key = request.query.to(at::kDouble);
       exact.tokens = request.tokens.to(at::kDouble);
-      const sac::WalkResult expected = kit::given_walk(twin, twin->walk_inputs(exact), actions);
-      const auto off = [&](const at::Tensor& f, const at::Tensor& e) {
-        return (f.to(at::kDouble) - e).masked_fill(chosen.logical_not(), 0).abs().max().item<double>();
-      };
-      EXPECT_GT(chosen.sum().item<int64_t>(), 0);
-      EXPECT_LE(off(log_prob, expected.log_prob), 1e-4) << kind.name << causal;
-      EXPECT_LE(off(entropy, expected.entropy), 1e-4) << kind.name << causal;
+      const sac::WalkResult expected = kit::given_walk(twin, twin->walk_inputs(exact), own.walk);
+      EXPECT_GT(own.chosen.sum().item<int64_t>(), 0);
+      EXPECT_LE(own.off(own.log_prob, expected.log_prob), 1e-4) << kind.name << causal;
+      EXPECT_LE(own.off(own.entropy, expected.entropy), 1e-4) << kind.name << causal;
     }
   }
 }
@@ -293,25 +304,32 @@ TEST_F(CudaSac, GivesTheLogProbabilitiesOfRoundedNodesInBf16) {
     SacEdges source = fresh(options);
     source->to(at::kCUDA);
     const EdgeRequest there = to_device(request, at::kCUDA);
-    sac::WalkResult actions =
-        sac::fused_walk(*source, source->walk_inputs(there, false), there, WalkDecoding::kSample);
-    const at::Tensor log_prob = actions.log_prob.detach().cpu(), entropy = actions.entropy.detach().cpu(),
-                     chosen = actions.chosen.cpu();
-    actions.source = actions.source.cpu();
-    actions.destination = actions.destination.cpu();
+    const OwnActions own(source, there);
     const torch::NoGradGuard guard;
     const Exact exact = rounded_twin(options, source, request);
-    const sac::WalkResult expected = kit::given_walk(exact.predictor, exact.inputs, actions);
+    const sac::WalkResult expected = kit::given_walk(exact.predictor, exact.inputs, own.walk);
     if (expected.log_prob.numel() == 0) {  // nothing to choose
-      EXPECT_EQ(chosen.sum().item<int64_t>(), 0);
+      EXPECT_EQ(own.chosen.sum().item<int64_t>(), 0);
       continue;
     }
-    ASSERT_EQ(expected.log_prob.sizes(), log_prob.sizes());
-    const auto off = [&](const at::Tensor& f, const at::Tensor& e) {
-      return (f.to(at::kDouble) - e).masked_fill(chosen.logical_not(), 0).abs().max().item<double>();
-    };
-    EXPECT_LE(off(log_prob, expected.log_prob), 3e-4) << span.tokens << span.causal << span.window;
-    EXPECT_LE(off(entropy, expected.entropy), 3e-4) << span.tokens << span.causal << span.window;
+    ASSERT_EQ(expected.log_prob.sizes(), own.log_prob.sizes());
+    EXPECT_LE(own.off(own.log_prob, expected.log_prob), 3e-4) << span.tokens << span.causal << span.window;
+    EXPECT_LE(own.off(own.entropy, expected.entropy), 3e-4) << span.tokens << span.causal << span.window;
+  }
+}
+
+// Values are rounded, gradients are not: few of theirs happen to be bf16 numbers.
+TEST_F(CudaSac, GradientsOfRoundedNodesAreWhole) {
+  SacEdges source = fresh(wide_options(kBlocksOf64, 5));
+  source->to(at::kCUDA);
+  const EdgeChoice choice = source->choose(to_device(in_bf16(wide_request(2, 300, false)), at::kCUDA));
+  ASSERT_TRUE(choice.policy.has_value());
+  choice.policy->log_prob.sum().backward();
+  for (const at::Tensor& parameter : {source->lstm_weight_ih, source->lstm_weight_hh, source->node_weight}) {
+    const at::Tensor grad = parameter.grad();
+    ASSERT_TRUE(grad.defined());
+    EXPECT_GT(grad.abs().max().item<double>(), 0);
+    EXPECT_LT(grad.eq(rounded(grad)).to(at::kFloat).mean().item<double>(), 0.1);
   }
 }
 

@@ -293,14 +293,7 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
 
   WalkRow row{first_row + local, 0, 0, first_row + local < p.queries, false};
   const Candidates candidates(p.span, item, min(row.query, p.queries - 1), p.keys);
-  int count = 0;
-  if (row.exists) {
-    row.limit = p.limits ? static_cast<int>(min(p.limits[static_cast<int64_t>(item) * p.queries + row.query],
-                                                static_cast<int64_t>(p.steps)))
-                         : p.limit;
-    count = row.limit > 0 ? candidates.count() : 0;
-    row.choosing = count > (p.duplicates ? 1 : row.limit);
-  }
+  const int count = begin_row(p, item, candidates, row);
   // A row that takes all its candidates.
   const bool takes_all = count > 0 && !row.choosing;
   for (int begin = candidates.lo; __any_sync(kAll, takes_all && begin < candidates.hi); begin += 8) {
@@ -518,7 +511,7 @@ __global__ void __launch_bounds__(kThreads, 3) block_walk(const __grid_constant_
           make_float4(normaliser, entropy, choice.normaliser, choice.entropy);
     }
   }
-  write_row(p, unit, row, list, sub);
+  write_row<8>(p, unit, row, list, sub);
 }
 
 // How many blocks share the keys: the fewest that leave room for three blocks a multiprocessor, or for two,

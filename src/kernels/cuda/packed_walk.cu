@@ -286,14 +286,7 @@ __global__ void __launch_bounds__(128 * kSplit * kRoom, 1)
   WalkRow row{first_row + local, 0, 0, first_row + local < p.queries, false};
   const int known_query = min(row.query, p.queries - 1), own_block = (known_query + p.span.offset) / p.block;
   const Candidates candidates(p.span, item, known_query, p.keys);
-  int count = 0;
-  if (row.exists) {
-    row.limit = p.limits ? static_cast<int>(min(p.limits[static_cast<int64_t>(item) * p.queries + row.query],
-                                                static_cast<int64_t>(p.steps)))
-                         : p.limit;
-    count = row.limit > 0 ? candidates.count() : 0;
-    row.choosing = count > (p.duplicates ? 1 : row.limit);
-  }
+  const int count = begin_row(p, item, candidates, row);
   for (int e = g; e < plan.list_stride; e += 8) list[e] = kNone;
   __syncwarp();
   // A row that takes all its candidates.
@@ -567,7 +560,7 @@ __global__ void __launch_bounds__(128 * kSplit * kRoom, 1)
       }
     }
   }
-  if (t < kOwn) write_row(p, unit, row, list, g);
+  if (t < kOwn) write_row<8>(p, unit, row, list, g);
 }
 
 template <int kTerms, Kind kKind, int kSplit, int kRoom>

@@ -204,39 +204,8 @@ __device__ __forceinline__ void score_tile(const RootedParams& p, const Plan& pl
   }
 }
 
-// The row of a warp: what it may choose and what it has chosen.
-struct Row {
-  int query, limit, made;  // made: edges so far
-  bool exists, choosing;
-};
-
-// Everything that is written when a walk is over. list: keys in the order of the walk.
-__device__ __forceinline__ void write_row(const RootedParams& p, int unit, const Row& row, const int* list) {
-  if (!row.exists) return;
-  const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
-  for (int e = lane_id(); e < p.steps; e += 32) {
-    const bool made = e < row.made;
-    const int key = made ? list[e] : 0;
-    int rank = e;
-    if (made) {
-      rank = 0;
-      for (int other = 0; other < row.made; ++other)
-        rank += list[other] < key || (list[other] == key && other < e);
-    }
-    p.sorted[at + rank] = made ? key : p.keys;
-    if (!p.destination) continue;
-    p.order[at + rank] = e;
-    p.destination[at + e] = key;
-    p.taken[at + e] = made;
-    p.chosen[at + e] = made && row.choosing;
-    if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
-  }
-  if (p.states)
-    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e) p.states[(at + e) * P + lane_id()] = 0;
-}
-
 // A row that takes all its candidates.
-__device__ __forceinline__ void take_all(const Candidates& candidates, Row& row, int* list) {
+__device__ __forceinline__ void take_all(const Candidates& candidates, WalkRow& row, int* list) {
   for (int begin = candidates.lo; begin < candidates.hi; begin += 32) {
     const int j = begin + lane_id();
     const bool is_candidate = j < candidates.hi && candidates.contains(j);
@@ -264,18 +233,9 @@ __global__ void __launch_bounds__(kThreads, 1) rooted_walk(const __grid_constant
       shared[plan.distance + n] =
           at >= 0 ? p.distance[static_cast<int64_t>(group) * (p.queries + p.keys - 1) + at] : 0;
     }
-  Row row{first_row + warp, 0, 0, first_row + warp < p.queries, false};
+  WalkRow row{first_row + warp, 0, 0, first_row + warp < p.queries, false};
   const Candidates candidates(p.span, item, min(row.query, p.queries - 1), p.keys);
-  if (row.exists) {
-    row.limit = p.limits ? static_cast<int>(min(p.limits[static_cast<int64_t>(item) * p.queries + row.query],
-                                                static_cast<int64_t>(p.steps)))
-                         : p.limit;
-    const int count = row.limit > 0 ? candidates.count() : 0;
-    if (count > 0 && count <= (p.duplicates ? 1 : row.limit))
-      take_all(candidates, row, list);
-    else
-      row.choosing = count > 0;
-  }
+  if (begin_row(p, item, candidates, row) > 0 && !row.choosing) take_all(candidates, row, list);
   inputs[warp * kRowStride + lane] =
       row.exists ? p.query_nodes[(static_cast<int64_t>(unit) * p.queries + row.query) * P + lane] : 0;
   hidden[warp * kRowStride + lane] = 0;
@@ -330,7 +290,7 @@ __global__ void __launch_bounds__(kThreads, 1) rooted_walk(const __grid_constant
       reinterpret_cast<float4*>(p.levels)[at] = make_float4(normaliser, entropy, 0, 0);
     }
   }
-  write_row(p, unit, row, list);
+  write_row<32>(p, unit, row, list, lane);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // draw, the LSTM's gates. A warp works on one row; P = 32.
 #pragma once
 
+#include <type_traits>
+
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/walk_params.h"
@@ -62,7 +64,7 @@ struct Candidates {
   }
 };
 
-// ---- a row of eight lanes ----
+// ---- a row ----
 
 // What it may choose and what it has chosen.
 struct WalkRow {
@@ -70,12 +72,25 @@ struct WalkRow {
   bool exists, choosing;
 };
 
-// Everything that is written when a walk is over. list: keys in the order of the walk.
+// Its limit, and whether there is anything to choose. Returns the number of its candidates.
+__device__ __forceinline__ int begin_row(const RootedParams& p, int item, const Candidates& candidates,
+                                         WalkRow& row) {
+  if (!row.exists) return 0;
+  row.limit = p.limits ? static_cast<int>(min(p.limits[static_cast<int64_t>(item) * p.queries + row.query],
+                                              static_cast<int64_t>(p.steps)))
+                       : p.limit;
+  const int count = row.limit > 0 ? candidates.count() : 0;
+  row.choosing = count > (p.duplicates ? 1 : row.limit);
+  return count;
+}
+
+// Everything that is written when a walk is over. list: keys in the order of the walk. kLanes work on it.
+template <int kLanes>
 __device__ __forceinline__ void write_row(const RootedParams& p, int unit, const WalkRow& row,
                                           const int* list, int sub) {
   if (!row.exists) return;
   const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
-  for (int e = sub; e < p.steps; e += 8) {
+  for (int e = sub; e < p.steps; e += kLanes) {
     const bool made = e < row.made;
     const int key = made ? list[e] : 0;
     int rank = e;
@@ -92,9 +107,11 @@ __device__ __forceinline__ void write_row(const RootedParams& p, int unit, const
     p.chosen[at + e] = made && row.choosing;
     if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
   }
+  using Part = std::conditional_t<kLanes == P, float, float4>;  // of a state
+  static_assert(kLanes * sizeof(Part) == P * sizeof(float));
   if (p.states)
     for (int e = row.choosing ? row.made : 0; e < p.steps; ++e)
-      reinterpret_cast<float4*>(p.states + (at + e) * P)[sub] = make_float4(0, 0, 0, 0);
+      reinterpret_cast<Part*>(p.states + (at + e) * P)[sub] = Part{};
 }
 
 // Numbers 4 sub .. of the mean over the candidates of a block that the row's range cuts.

@@ -16,6 +16,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/warp_products.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/window_entries.cuh"
 #include "kernels/cuda/window_params.h"
 
 namespace edgewise::kernels::cuda {
@@ -277,13 +278,8 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
               (static_cast<int64_t>(head_index) * ((p.outer + 63) / 64 * 4) + (exists ? window : 0)) * blocks;
   }
   // The entries of the next turn, which may be in the next block, are asked for while a turn is worked on.
-  uint32_t next[2], next_dropped[2] = {};
-  const auto ask = [&](int at) {
-    next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
-    if constexpr (kDropout)
-      next_dropped[0] = __ldg(dropped + at / 2), next_dropped[1] = __ldg(dropped + at / 2 + 4);
-  };
-  ask(0);
+  NextEntries<kDropout> next{list, dropped, {}};
+  next.ask(0);
   int next_count = exists ? __ldg(turns) : 0;
   int slot = 0;
   uint32_t parity = 0;
@@ -293,15 +289,15 @@ __global__ void __launch_bounds__(window_warps(D, C, kColumns) * 32, 1)
     if (exists) next_count = __ldg(turns + after);
     [[maybe_unused]] uint32_t chosen = C > 0 && units && exists ? __ldg(units + block) : 0;
     int at_entry = block * kWindowBlock;
-    if (count == 0) ask(after * kWindowBlock);
+    if (count == 0) next.ask(after * kWindowBlock);
     barrier_wait(full + 8 * slot, parity);
 #pragma unroll 1
     for (int turn = 0; turn < count; ++turn) {
-      const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
+      const uint32_t now[2] = {next.entry[0], next.entry[1]}, gone[2] = {next.gone[0], next.gone[1]};
       const uint32_t at[2] = {place + m * 16 + (now[0] >> 16) * Row::kBytes,
                               place + m * 16 + (now[1] >> 16) * Row::kBytes};
       at_entry = turn + 1 < count ? at_entry + 16 : after * kWindowBlock;
-      ask(at_entry);
+      next.ask(at_entry);
       float s[2][4] = {}, u[2][4] = {};
       multiply_scores(at, s, u);
       uint32_t operand_d[4], operand_a[4], operand_g[4];

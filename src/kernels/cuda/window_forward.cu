@@ -10,6 +10,7 @@
 #include "kernels/cuda/pair_dropout.cuh"
 #include "kernels/cuda/warp_products.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/window_entries.cuh"
 #include "kernels/cuda/window_params.h"
 
 namespace edgewise::kernels::cuda {
@@ -118,13 +119,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   };
   for (int n = 0; n < min(kAhead, blocks); ++n) load_block(n);
   // The entries of the next turn, which may be in the next block, are asked for while a turn is worked on.
-  uint32_t next[2], next_dropped[2] = {};
-  const auto ask = [&](int at) {
-    next[0] = __ldg(list + at), next[1] = __ldg(list + at + 8);
-    if constexpr (kDropout)
-      next_dropped[0] = __ldg(dropped + at / 2), next_dropped[1] = __ldg(dropped + at / 2 + 4);
-  };
-  ask(0);
+  NextEntries<kDropout> next{list, dropped, {}};
+  next.ask(0);
   int next_count = window < windows ? __ldg(turns) : 0;
   int slot = 0, slot_ahead = kAhead;
   uint32_t parity = 0, parity_ahead = 1;  // of a first round nobody waits for a place
@@ -138,15 +134,15 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     const int count = next_count, after = min(block + 1, blocks - 1);
     if (window < windows) next_count = __ldg(turns + after);
     int at = block * kWindowBlock;
-    if (count == 0) ask(after * kWindowBlock);
+    if (count == 0) next.ask(after * kWindowBlock);
     barrier_wait(full + 8 * slot, parity);
 #pragma unroll 1
     for (int turn = 0; turn < count; ++turn) {
-      const uint32_t now[2] = {next[0], next[1]}, gone[2] = {next_dropped[0], next_dropped[1]};
+      const uint32_t now[2] = {next.entry[0], next.entry[1]}, gone[2] = {next.gone[0], next.gone[1]};
       const uint32_t rows_at[2] = {place + (now[0] >> 16) * Layout::kBytes,
                                    place + (now[1] >> 16) * Layout::kBytes};
       at = turn + 1 < count ? at + 16 : after * kWindowBlock;
-      ask(at);
+      next.ask(at);
       seen |= now[0] | now[1];
       float s[2][4] = {};
 #pragma unroll
