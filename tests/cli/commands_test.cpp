@@ -61,6 +61,27 @@ TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
   }
 }
 
+TEST(BenchTrain, MeasuresAtTheDensityThatWasAskedFor) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch);
+  const auto bench = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"bench", "train",     recipe, "--n",
+                                          "64",    "--seconds", "0.01", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return call(scratch, arguments);
+  };
+  const Call found = bench({"--density", "0.1"});
+  ASSERT_EQ(found.status, 0) << found.err;
+  EXPECT_THAT(found.out, HasSubstr("\"n\": 64"));
+  const size_t at = found.out.find("\"density\": ");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_NEAR(std::stod(found.out.substr(at + 11)), 0.1, 0.02);
+  EXPECT_THAT(bench({"--density", "2"}).err, HasSubstr("a number from"));
+  const Call dense = bench({"--density", "0.1", "--set", "attention.kind=dense"});
+  EXPECT_EQ(dense.status, 1);
+  EXPECT_THAT(dense.err, HasSubstr("learns its density"));
+}
+
 TEST(Train, ProfileNamesPhasesAndOperations) {
   const ScratchFolder scratch;
   const Call result = call(
