@@ -90,11 +90,16 @@ Found run(SacEdgesOptions options, const EdgeRequest& given, at::Device device, 
   return found;
 }
 
-// Of a choice among one block some gradients are 0; what two bf16 terms leave there is measured against 0.1.
 double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  const double size = expected.to(at::kDouble).norm().item<double>(), least = size < 1e-6 ? 0.1 : 1e-2;
-  return (found.to(at::kCPU, at::kDouble) - expected.to(at::kDouble)).norm().item<double>() /
-         std::max(size, least);
+  const at::Tensor wide = expected.to(at::kDouble);
+  return (found.to(at::kCPU, at::kDouble) - wide).norm().item<double>() /
+         std::max(wide.norm().item<double>(), 1e-2);
+}
+
+// A choice among one block has probability 1: what its score depends on has gradient 0, but for the rounding of
+// two bf16 terms in some hundred additions.
+bool vanishes(const std::string& parameter, const WalkKind& kind, int64_t tokens) {
+  return parameter == "block_distance_table" && kind.block >= tokens;
 }
 
 class CudaWalks : public testing::TestWithParam<std::tuple<Setting, WalkKind, int64_t>> {
@@ -144,7 +149,10 @@ TEST_P(CudaWalks, EqualTheCpuKernels) {
     for (size_t n = 0; n < found.gradients.size(); ++n) {
       const at::Tensor &f = found.gradients[n].second, &e = expected.gradients[n].second;
       ASSERT_EQ(f.defined(), e.defined()) << found.gradients[n].first;
-      if (e.defined()) {
+      if (e.defined() && vanishes(found.gradients[n].first, kind, tokens)) {
+        EXPECT_LE(e.norm().item<double>(), 1e-4) << to_string(decoding);
+        EXPECT_LE(f.norm().item<double>(), 2e-4) << to_string(decoding);
+      } else if (e.defined()) {
         EXPECT_LE(error_of(f, e), 2e-3) << found.gradients[n].first << " " << to_string(decoding);
       }
     }
@@ -353,10 +361,10 @@ TEST_F(CudaSac, ChoosesTheSameEdgesWhereNobodyLearns) {
         ASSERT_TRUE(sac::token_walk(*source, request, decoding).has_value());
         const EdgeSet found = source->choose(request).edges.to(at::kCPU);
         ASSERT_TRUE(at::equal(found.row_offsets(), expected.row_offsets()));
-        // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4.
-        const int64_t same = found.contained_in(expected).sum().item<int64_t>();
-        EXPECT_GE(static_cast<double>(same),
-                  (half ? 0.98 : 0.999) * static_cast<double>(expected.edge_count()))
+        // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4. A walk that
+        // parts at a near tie takes its remaining choices along, up to alpha = 5 edges: of fp32 one may.
+        const int64_t edges = expected.edge_count(), same = found.contained_in(expected).sum().item<int64_t>();
+        EXPECT_LE(edges - same, half ? edges / 50 : std::max<int64_t>(5, edges / 1000))
             << span.tokens << span.causal << span.window << half << to_string(decoding);
       }
 }
