@@ -147,7 +147,9 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
     why_not = "there is no data in " + recipe.data.path + " (--set data.path=FOLDER names another place)";
   }
   if (!why_not.empty()) return std::nullopt;
-  const auto dataset = std::dynamic_pointer_cast<const data::ByteDataset>(open_dataset(recipe));
+  train::Recipe whole = recipe;
+  whole.data.drop_masked = false;  // a token per pixel, in order: what the pictures are made of
+  const auto dataset = std::dynamic_pointer_cast<const data::ByteDataset>(open_dataset(whole));
   const ModelPtr model = train::build_model(recipe, *dataset);
   train::load_checkpoint(checkpoint.string(), *model);
   const int64_t count = std::min(options.look_at, dataset->size(data::Split::kTest));

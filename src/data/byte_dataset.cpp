@@ -67,6 +67,8 @@ ByteDataset::ByteDataset(ByteExamples examples, const ByteDatasetOptions& option
                     " and pad_to ", options.pad_to);
   TORCH_CHECK_VALUE(options.first_id == 0 || options.first_id == 1, name(),
                     ": expected first_id 0 or 1; got ", options.first_id);
+  TORCH_CHECK_VALUE(!options.drop_masked || (options.mask_zero && options.first_id == 0), name(),
+                    ": expected drop_masked with mask_zero, which says what is masked; found it alone");
   for (const ByteExamples::Part& part : examples_.parts) {
     for (const uint8_t label : part.labels) {
       TORCH_CHECK_VALUE(label < options.classes, name(), ": expected labels below ", options.classes,
@@ -92,7 +94,7 @@ void ByteDataset::order_by_length(ByteExamples::Part& part) const {
   const auto longest = [&](size_t index) {
     int64_t result = 0;
     for (size_t t = 0; t < towers; ++t)
-      result = std::max(result, cut_length(part.sequences[index * towers + t]));
+      result = std::max(result, kept_length(part.sequences[index * towers + t]));
     return result;
   };
   std::vector<size_t> sorted(part.labels.size());
@@ -112,8 +114,11 @@ int64_t ByteDataset::size(Split split) const {
   return static_cast<int64_t>(part(split).labels.size());
 }
 
-int64_t ByteDataset::cut_length(int64_t sequence) const {
-  return std::min(static_cast<int64_t>(examples_.sequence(sequence).size()), options_.max_length);
+int64_t ByteDataset::kept_length(int64_t sequence) const {
+  const std::span<const uint8_t> all = examples_.sequence(sequence);
+  const auto cut = all.first(std::min(all.size(), static_cast<size_t>(options_.max_length)));
+  const int64_t dropped = options_.drop_masked ? std::ranges::count(cut, uint8_t{0}) : 0;
+  return static_cast<int64_t>(cut.size()) - dropped;
 }
 
 int64_t ByteDataset::length(Split split, int64_t index) const {
@@ -121,7 +126,7 @@ int64_t ByteDataset::length(Split split, int64_t index) const {
   int64_t result = 0;
   for (int64_t tower = 0; tower < examples_.towers; ++tower) {
     result = std::max(
-        result, cut_length(part(split).sequences[static_cast<size_t>(index * examples_.towers + tower)]));
+        result, kept_length(part(split).sequences[static_cast<size_t>(index * examples_.towers + tower)]));
   }
   return result;
 }
@@ -133,33 +138,46 @@ std::span<const uint8_t> ByteDataset::sequence(Split split, int64_t index, int64
 Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
   check_indices(*this, split, indices);
   const auto items = static_cast<int64_t>(indices.size());
+  const bool drop = options_.drop_masked;
   Batch batch;
   // Black pixels at the end of a masked image are no padding: they count in the mean over all positions.
-  batch.trim_multiple = options_.fixed_length || options_.mask_zero ? 0 : kPadMultiple;
+  batch.trim_multiple = options_.fixed_length || (options_.mask_zero && !drop) ? 0 : kPadMultiple;
+  if (drop) batch.sequence_length = options_.pad_to;
   for (int64_t tower = 0; tower < examples_.towers; ++tower) {
     std::vector<std::span<const uint8_t>> rows;
     int64_t longest = 1;
     for (const int64_t index : indices) {
       const std::span<const uint8_t> all = sequence(split, index, tower);
       rows.push_back(all.first(std::min(all.size(), static_cast<size_t>(options_.max_length))));
-      longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
+      const auto place = static_cast<size_t>(index * examples_.towers + tower);
+      longest = std::max(longest, kept_length(part(split).sequences[place]));
     }
     const int64_t length =
         options_.fixed_length ? options_.pad_to : std::min(padded_length(longest), options_.pad_to);
     const at::Tensor tokens = at::zeros({items, length}, at::kLong);
     const at::Tensor mask = at::zeros({items, length}, at::kBool);
+    const at::Tensor positions = drop ? at::zeros({items, length}, at::kLong) : at::Tensor();
     auto* token = tokens.mutable_data_ptr<int64_t>();
     auto* valid = mask.mutable_data_ptr<bool>();
+    auto* position = drop ? positions.mutable_data_ptr<int64_t>() : nullptr;
     for (const std::span<const uint8_t> row : rows) {
+      size_t kept = 0;
       for (size_t i = 0; i < row.size(); ++i) {
-        token[i] = row[i] + options_.first_id;
-        valid[i] = !options_.mask_zero || token[i] != 0;
+        const int64_t id = row[i] + options_.first_id;
+        const bool masked = options_.mask_zero && id == 0;
+        if (masked && drop) continue;
+        token[kept] = id;
+        valid[kept] = !masked;
+        if (drop) position[kept] = static_cast<int64_t>(i);
+        ++kept;
       }
       token += length;
       valid += length;
+      if (drop) position += length;
     }
     batch.tokens.push_back(tokens);
     batch.masks.push_back(mask);
+    if (drop) batch.positions.push_back(positions);
   }
   batch.labels = at::empty({items}, at::kLong);
   auto* label = batch.labels.mutable_data_ptr<int64_t>();

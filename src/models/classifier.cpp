@@ -14,10 +14,14 @@ std::string_view to_string(Pooling pooling) {
   return pooling == Pooling::kMean ? "mean" : "mean_padded";
 }
 
-at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling) {
-  if (!mask) return states.mean(1);
+at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling,
+                int64_t length) {
+  if (length == 0) length = states.size(1);
+  const bool whole = pooling == Pooling::kMean || length == states.size(1);
+  if (!mask && whole) return states.mean(1);
+  if (!mask) return states.sum(1) / static_cast<double>(length);
   const at::Tensor sum = states.masked_fill(mask->logical_not().unsqueeze(-1), 0).sum(1);  // [B, dim]
-  if (pooling == Pooling::kMeanPadded) return sum / static_cast<double>(states.size(1));
+  if (pooling == Pooling::kMeanPadded) return sum / static_cast<double>(length);
   return sum / mask->sum(1, true).clamp_min(1).to(states.scalar_type());
 }
 
@@ -33,11 +37,14 @@ std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_
                     ". Use TwoTowerClassifier for pairs of sequences.");
   TORCH_CHECK_VALUE(input.masks.empty() || input.masks.size() == towers, "Classifier: expected ", towers,
                     " mask(s), one per tower, or none; got ", input.masks.size());
+  TORCH_CHECK_VALUE(input.positions.empty() || input.positions.size() == towers, "Classifier: expected ",
+                    towers, " tensor(s) of positions, one per tower, or none; got ", input.positions.size());
   std::vector<Tower> result;
   std::vector<at::Tensor> densities;
   for (size_t index = 0; index < towers; ++index) {
     EncoderInput tower{.tokens = input.tokens[index],
                        .mask = {},
+                       .positions = input.positions.empty() ? at::Tensor() : input.positions[index],
                        .random = input.random,
                        .keep_edges = input.keep_edges,
                        .watch = {}};
@@ -79,7 +86,8 @@ SequenceClassifierImpl::SequenceClassifierImpl(ClassifierOptions options_) : Cla
 ModelOutput SequenceClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
   const auto towers = encode(input, 1, result);
-  result.logits = head->forward(pool(towers[0].encoded.states, towers[0].mask, options.pooling));
+  result.logits =
+      head->forward(pool(towers[0].encoded.states, towers[0].mask, options.pooling, input.sequence_length));
   if (input.watch) input.watch("head", result.logits);
   return result;
 }
@@ -103,8 +111,10 @@ TwoTowerClassifierImpl::TwoTowerClassifierImpl(ClassifierOptions options_) : Cla
 ModelOutput TwoTowerClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
   const auto towers = encode(input, 2, result);
-  const at::Tensor x0 = pool(towers[0].encoded.states, towers[0].mask, options.pooling);  // [B, dim]
-  const at::Tensor x1 = pool(towers[1].encoded.states, towers[1].mask, options.pooling);
+  const auto pooled = [&](const Tower& tower) {  // [B, dim]
+    return pool(tower.encoded.states, tower.mask, options.pooling, input.sequence_length);
+  };
+  const at::Tensor x0 = pooled(towers[0]), x1 = pooled(towers[1]);
   result.logits = head->forward(at::cat({x0, x1, x0 * x1, x0 - x1}, 1));
   if (input.watch) input.watch("head", result.logits);
   return result;

@@ -18,6 +18,10 @@ void check_input(const EncoderOptions& options, const EncoderInput& input) {
   TORCH_CHECK_VALUE(tokens.size(1) <= options.max_length,
                     "Encoder: expected at most max_length = ", options.max_length, " tokens; got ",
                     tokens.size(1), ". Cut the sequences or build the model with a larger max_length.");
+  TORCH_CHECK_VALUE(!input.positions.defined() || (input.positions.sizes() == tokens.sizes() &&
+                                                   input.positions.scalar_type() == at::kLong),
+                    "Encoder: expected positions as int64 with the sizes of the tokens, ", tokens.sizes(),
+                    "; got ", input.positions.scalar_type(), " of ", input.positions.sizes());
   // On a GPU the check would wait for the device; there the embedding itself asserts.
   if (tokens.is_cpu() && tokens.numel() > 0) {
     const auto [lowest, highest] = tokens.aminmax();
@@ -92,15 +96,18 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
   if (options.norm) norm = register_module("norm", make_norm(options.dim));
 }
 
-at::Tensor EncoderImpl::embed(const at::Tensor& tokens) const {
-  at::Tensor x = token_embedding.ptr()->forward(tokens);  // [B, N, dim]
-  if (!position_embedding.is_empty()) x = x + position_embedding->weight.slice(0, 0, tokens.size(1));
+at::Tensor EncoderImpl::embed(const EncoderInput& input) const {
+  at::Tensor x = token_embedding.ptr()->forward(input.tokens);  // [B, N, dim]
+  if (!position_embedding.is_empty()) {
+    x = x + (input.positions.defined() ? position_embedding.ptr()->forward(input.positions)
+                                       : position_embedding->weight.slice(0, 0, input.tokens.size(1)));
+  }
   return torch::dropout(x, options.dropout, is_training());
 }
 
 EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
   check_input(options, input);
-  at::Tensor x = embed(input.tokens);
+  at::Tensor x = embed(input);
   if (input.watch) input.watch("embedding", x);
 
   EncoderOutput result;

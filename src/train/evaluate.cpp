@@ -85,6 +85,8 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
       ModelInput input;
       input.tokens = batch.tokens;
       input.masks = batch.masks;
+      input.positions = batch.positions;
+      input.sequence_length = batch.sequence_length;
       input.random = evaluation_stream(options.seed, draw, first);
       input.keep_edges = right_edges.defined();
       // The last batch of a text may lack the shorter rows.

@@ -68,6 +68,9 @@ data::Batch to_device(const data::Batch& batch, at::Device device) {
   for (const at::Tensor& tokens : batch.tokens)
     result.tokens.push_back(tokens.to(device, /*non_blocking=*/true));
   for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.to(device, /*non_blocking=*/true));
+  for (const at::Tensor& places : batch.positions)
+    result.positions.push_back(places.to(device, /*non_blocking=*/true));
+  result.sequence_length = batch.sequence_length;
   result.labels = batch.labels.to(device, /*non_blocking=*/true);
   result.trim_multiple = batch.trim_multiple;
   return result;
@@ -88,6 +91,8 @@ data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count) 
   data::Batch result;
   for (const at::Tensor& tokens : batch.tokens) result.tokens.push_back(tokens.narrow(0, first, count));
   for (const at::Tensor& mask : batch.masks) result.masks.push_back(mask.narrow(0, first, count));
+  for (const at::Tensor& places : batch.positions) result.positions.push_back(places.narrow(0, first, count));
+  result.sequence_length = batch.sequence_length;
   result.labels = batch.labels.narrow(0, first, count);
   result.trim_multiple = batch.trim_multiple;
   if (batch.trim_multiple == 0 || count == batch.size() || batch.labels.dim() == 2) return result;
@@ -95,6 +100,8 @@ data::Batch slice_items(const data::Batch& batch, int64_t first, int64_t count) 
     const int64_t length = trimmed_length(result.masks[tower], batch.trim_multiple);
     result.tokens[tower] = result.tokens[tower].narrow(1, 0, length).contiguous();
     result.masks[tower] = result.masks[tower].narrow(1, 0, length).contiguous();
+    if (!result.positions.empty())
+      result.positions[tower] = result.positions[tower].narrow(1, 0, length).contiguous();
   }
   return result;
 }

@@ -139,6 +139,30 @@ void read_override(Recipe& recipe, const std::string& text) {
 }
 
 // Attention for texts looks at tokens up to the query's only; some kinds have no such form, some no other.
+// Only what takes tokens as a set with positions computes the same without those that are masked.
+void check_drop_masked(const Recipe& recipe, const std::string& name) {
+  if (!recipe.data.drop_masked) return;
+  const std::string& kind = recipe.attention.kind;
+  TORCH_CHECK_VALUE(
+      recipe.data.mask_zero && !recipe.data.fixed_length, name,
+      ": expected data.drop_masked with data.mask_zero = true and data.fixed_length = false; found ",
+      recipe.data.mask_zero ? "fixed_length = true" : "mask_zero = false");
+  TORCH_CHECK_VALUE(
+      kind == "dense" || kind == "sbm", name,
+      ": expected data.drop_masked with attention.kind dense or sbm, which do not look at places in "
+      "the batch; found ",
+      kind);
+  const bool counted = recipe.attention.count_padding.value_or(recipe.attention.preset == "published");
+  TORCH_CHECK_VALUE(
+      kind != "sbm" || !counted, name,
+      ": expected attention.count_padding = false with data.drop_masked: what is left out cannot be "
+      "counted; found it true (the default of the preset published)");
+  TORCH_CHECK_VALUE(
+      !recipe.train.snapshot_edges, name,
+      ": expected train.snapshot_edges = false with data.drop_masked: its edges are between places in "
+      "the batch, not in the sequence");
+}
+
 void check_attention(const Recipe& recipe, const std::string& name) {
   const std::string& kind = recipe.attention.kind;
   const bool is_text = recipe.data.name == "characters";
@@ -205,6 +229,7 @@ void resolve(Recipe& recipe, const std::string& name) {
                     task, " --out FOLDER' and set data.path=FOLDER");
   TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
+  check_drop_masked(recipe, name);
   TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
                     ": expected data.validation = test with text only; found it with ", task);
   TORCH_CHECK_VALUE(

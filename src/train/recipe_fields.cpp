@@ -58,6 +58,7 @@ std::vector<RecipeField> make_fields() {
       field(data, &D::fixed_length, "data.fixed_length",
             "listops, text, retrieval: pad every batch to the full length, as published; else to its longest"),
       field(data, &D::mask_zero, "data.mask_zero", "image, pathfinder: black pixels are masked as padding, as published"),
+      field(data, &D::drop_masked, "data.drop_masked", "with mask_zero: masked pixels are left out; same result from fewer tokens"),
       field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published",
             one_of({"own", "test"})),
       field(data, &D::keys, "data.keys", "associative_recall: distinct keys; 0 = length / 2", at_least(0)),

@@ -25,6 +25,8 @@ ModelInput make_input(const data::Batch& batch, const data::Batch& host, const R
                       int64_t first) {
   ModelInput input;
   input.tokens = batch.tokens;
+  input.positions = batch.positions;
+  input.sequence_length = batch.sequence_length;
   for (size_t tower = 0; tower < batch.masks.size(); ++tower) {
     const bool padded = host.masks[tower].defined() && !host.masks[tower].all().item<bool>();
     input.masks.push_back(padded ? batch.masks[tower] : at::Tensor());

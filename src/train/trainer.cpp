@@ -68,6 +68,7 @@ data::Batch pinned(data::Batch batch) {
   for (at::Tensor& tokens : batch.tokens) tokens = tokens.pin_memory();
   for (at::Tensor& mask : batch.masks)
     if (mask.defined()) mask = mask.pin_memory();
+  for (at::Tensor& places : batch.positions) places = places.pin_memory();
   batch.labels = batch.labels.pin_memory();
   return batch;
 }

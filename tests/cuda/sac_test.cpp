@@ -96,8 +96,8 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
          std::max(wide.norm().item<double>(), 1e-2);
 }
 
-// A choice among one block has probability 1: what its score depends on has gradient 0, but for the rounding of
-// two bf16 terms in some hundred additions.
+// A choice among one block has probability 1: what its score depends on has gradient 0, but for the rounding
+// of two bf16 terms in some hundred additions.
 bool vanishes(const std::string& parameter, const WalkKind& kind, int64_t tokens) {
   return parameter == "block_distance_table" && kind.block >= tokens;
 }
@@ -361,9 +361,11 @@ TEST_F(CudaSac, ChoosesTheSameEdgesWhereNobodyLearns) {
         ASSERT_TRUE(sac::token_walk(*source, request, decoding).has_value());
         const EdgeSet found = source->choose(request).edges.to(at::kCPU);
         ASSERT_TRUE(at::equal(found.row_offsets(), expected.row_offsets()));
-        // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4. A walk that
-        // parts at a near tie takes its remaining choices along, up to alpha = 5 edges: of fp32 one may.
-        const int64_t edges = expected.edge_count(), same = found.contained_in(expected).sum().item<int64_t>();
+        // Nodes come from another order of additions, which a rounding to bf16 shows in a number in 10^4. A
+        // walk that parts at a near tie takes its remaining choices along, up to alpha = 5 edges: of fp32 one
+        // may.
+        const int64_t edges = expected.edge_count(),
+                      same = found.contained_in(expected).sum().item<int64_t>();
         EXPECT_LE(edges - same, half ? edges / 50 : std::max<int64_t>(5, edges / 1000))
             << span.tokens << span.causal << span.window << half << to_string(decoding);
       }

@@ -120,6 +120,34 @@ TEST(ByteDataset, BlackPixelsAreTokensUnlessAskedOtherwise) {
   EXPECT_EQ(masked.trim_multiple, 0);  // black at the end is not cut off
 }
 
+TEST(ByteDataset, MaskedPixelsMayBeLeftOut) {
+  ByteExamples examples("pathfinder");
+  std::vector<uint8_t> pixels(1024);
+  for (const size_t lit : {3, 500, 1023}) pixels[lit] = static_cast<uint8_t>(lit % 251);
+  examples.add_example(Split::kTrain, pixels, 1);
+  examples.add_example(Split::kTrain, std::vector<uint8_t>(1024, 7), 0);
+  examples.add_example(Split::kTrain, std::vector<uint8_t>(1024), 0);
+  ByteDatasetOptions options = lra_options("pathfinder");
+  options.mask_zero = options.drop_masked = true;
+  const ByteDataset dataset(examples, options);
+  EXPECT_EQ(dataset.length(Split::kTrain, 0), 3);
+  EXPECT_EQ(dataset.length(Split::kTrain, 1), 1024);
+  const Batch batch = dataset.batch(Split::kTrain, kFirst);
+  EXPECT_EQ(batch.tokens[0].sizes(), (std::vector<int64_t>{1, 64}));
+  EXPECT_EQ(batch.masks[0].sum().item<int64_t>(), 3);
+  EXPECT_TRUE(at::equal(batch.positions[0][0].slice(0, 0, 3), at::tensor({3, 500, 1023}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch.tokens[0][0].slice(0, 0, 3), at::tensor({3, 249, 19}, at::kLong)));
+  EXPECT_EQ(batch.sequence_length, 1024);
+  EXPECT_EQ(batch.trim_multiple, 64);
+  const std::vector<int64_t> all = {0, 1, 2};
+  const Batch whole = dataset.batch(Split::kTrain, all);
+  EXPECT_EQ(whole.tokens[0].size(1), 1024);
+  EXPECT_FALSE(whole.masks[0][2].any().item<bool>());  // nothing lit, nothing valid
+  options.mask_zero = false;
+  EXPECT_THAT([&] { ByteDataset(examples, options); },
+              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("drop_masked with mask_zero")));
+}
+
 TEST(ByteDataset, ValidationMayBeTheTestSet) {
   ByteExamples examples("text");
   examples.add_example(Split::kTrain, repeated(2, 1), 0);

@@ -64,6 +64,37 @@ TEST_P(Independence, OfBatchMates) {
   EXPECT_TRUE(close(reference, logits(12, {0, 1})));
 }
 
+// Masked tokens in between may as well not be there, if the rest say where they stand.
+TEST(Positions, SayWhereTheTokensStandThatAreLeft) {
+  const at::Tensor tokens = random_tokens(2, 20, 3);
+  const at::Tensor kept = torch::tensor({{1, 4, 5, 11, 17}, {0, 2, 3, 8, 19}}, torch::kLong);  // [B, 5]
+  const at::Tensor mask = torch::zeros({2, 20}, torch::kBool).scatter(1, kept, true);
+  for (const bool edges : {false, true}) {
+    for (const Pooling pooling : {Pooling::kMean, Pooling::kMeanPadded}) {
+      ClassifierOptions options = tiny_options();
+      if (edges) options.encoder.edges = [](int64_t) { return std::make_shared<FullEdges>(); };
+      options.pooling = pooling;
+      torch::manual_seed(5);
+      SequenceClassifier model(options);
+      model->eval();
+      const at::Tensor masked =
+          model->forward({.tokens = {tokens}, .masks = {mask}, .random = {}, .watch = {}}).logits;
+      ModelInput input{.tokens = {tokens.gather(1, kept)}, .masks = {}, .random = {}, .watch = {}};
+      input.positions = {kept};
+      input.sequence_length = 20;
+      EXPECT_TRUE(close(model->forward(input).logits, masked)) << edges << to_string(pooling);
+      // And with padding behind.
+      const at::Tensor none = torch::zeros({2, 3}, torch::kLong);
+      input.tokens = {torch::cat({input.tokens[0], none}, 1)};
+      input.positions = {torch::cat({kept, none}, 1)};
+      input.masks = {length_mask({5, 5}, 8)};
+      EXPECT_TRUE(close(model->forward(input).logits, masked)) << edges << to_string(pooling);
+      input.positions = {};
+      EXPECT_FALSE(close(model->forward(input).logits, masked)) << "positions change nothing";
+    }
+  }
+}
+
 // The same item alone, told where it stands in the whole batch: what gradient accumulation relies on.
 TEST_P(Independence, OfMicroBatching) {
   auto model = case_model<SequenceClassifier>(GetParam());

@@ -120,7 +120,8 @@ TEST(Recipe, ToTomlLoadsBackToTheSame) {
   recipe.model.dim = recipe.model.heads * recipe.model.head_dim;  // fields must still fit together
   recipe.data.name = "image";                                     // mask_zero is for pictures,
   recipe.data.validation = "own";                                 // the other way to validate for texts
-  recipe.attention.kind = "nystromformer";                        // and trees for language models
+  recipe.attention.kind = "nystromformer";                        // and trees for language models,
+  recipe.data.drop_masked = false;                                // which needs the order of tokens
   recipe.train.micro_batch = recipe.train.batch = 96;
   recipe.model.max_length = 4096;
   EXPECT_EQ(parse(to_toml(recipe)), recipe);
@@ -182,6 +183,15 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(complaint("[data]\nname = \"image\""), HasSubstr("'edgewise data image --out FOLDER'"));
   EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nmask_zero = true"),
               HasSubstr("expected data.mask_zero with image or pathfinder only; found it with text"));
+  const std::string pictures = "[data]\nname = \"pathfinder\"\npath = \"x\"\ndrop_masked = true\n";
+  EXPECT_THAT(complaint(pictures), HasSubstr("data.mask_zero = true"));
+  EXPECT_THAT(
+      complaint(pictures + "mask_zero = true\n[attention]\nkind = \"linformer\""),
+      HasSubstr("attention.kind dense or sbm, which do not look at places in the batch; found linformer"));
+  EXPECT_THAT(complaint(pictures + "mask_zero = true\n[attention]\nkind = \"sbm\"\npreset = \"published\""),
+              HasSubstr("attention.count_padding = false"));
+  EXPECT_THAT(complaint(pictures + "mask_zero = true\n[train]\nsnapshot_edges = true"),
+              HasSubstr("train.snapshot_edges = false"));
   EXPECT_THAT(complaint("[data]\nname = \"image\"\npath = \"x\"\nvalidation = \"test\""),
               HasSubstr("expected data.validation = test with text only; found it with image"));
   EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));

@@ -18,6 +18,10 @@ struct ByteDatasetOptions {
   int64_t first_id = 1;       // token id of byte 0. 1: texts, where id 0 is padding; 0: pixels
   // Pixels: id 0, i.e. black, is masked like padding, as the published code does; else black is a token.
   bool mask_zero = false;
+  // With mask_zero: what is masked is left out of the batch, whose positions say where the rest stands. A
+  // model that takes tokens as a set with positions computes the same from fewer of them (a third, in
+  // Pathfinder).
+  bool drop_masked = false;
   // Pad every batch to pad_to, as the published code; else to a multiple of 64.
   bool fixed_length = false;
   // The published Text: train on train and validation, validate on test. Nothing is then left to report
@@ -49,7 +53,7 @@ class ByteDataset : public Dataset {
 
  private:
   const ByteExamples::Part& part(Split split) const { return parts_[static_cast<size_t>(split)]; }
-  int64_t cut_length(int64_t sequence) const;
+  int64_t kept_length(int64_t sequence) const;  // tokens of a sequence in a batch, before padding
   void arrange();
   void order_by_length(ByteExamples::Part& part) const;
 

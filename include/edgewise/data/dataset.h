@@ -23,6 +23,9 @@ struct Batch {
   // A part of the batch may be cut to its own longest item, rounded up to a multiple of this; 0 = the length
   // is fixed, padding is part of the task.
   int64_t trim_multiple = 0;
+  // Where each token stands in its sequence, one [B, N] int64 per tower; empty = token n stands at n.
+  std::vector<at::Tensor> positions = {};
+  int64_t sequence_length = 0;  // with positions: of the whole sequence, for means over all of it
 
   int64_t size() const { return tokens.empty() ? 0 : tokens[0].size(0); }
 };

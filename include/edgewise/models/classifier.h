@@ -41,8 +41,10 @@ class Classifier : public Model {
 };
 using ClassifierPtr = std::shared_ptr<Classifier>;
 
-// [B, N, dim] -> [B, dim]. An item without valid tokens gives 0.
-at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling);
+// [B, N, dim] -> [B, dim]. An item without valid tokens gives 0. `length`: of the whole sequence where states
+// are of a part of it, 0 = N.
+at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling,
+                int64_t length = 0);
 
 // Linear -> ReLU -> Linear.
 class ClassifierHeadImpl : public torch::nn::Module {

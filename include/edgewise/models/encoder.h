@@ -56,6 +56,7 @@ struct EncoderOptions {
 struct EncoderInput {
   at::Tensor tokens;               // [B, N] int64
   std::optional<at::Tensor> mask;  // [B, N] bool, true = valid token; absent = all valid
+  at::Tensor positions = {};       // [B, N] int64 below max_length; undefined = token n stands at n
   RandomStream random;             // layer l of the encoder uses random.layer + l
   bool keep_edges = false;
   ActivationWatcher watch;
@@ -101,7 +102,7 @@ class EncoderImpl : public torch::nn::Module {
   torch::nn::LayerNorm norm{nullptr};
 
  private:
-  at::Tensor embed(const at::Tensor& tokens) const;
+  at::Tensor embed(const EncoderInput& input) const;
 };
 TORCH_MODULE(Encoder);
 

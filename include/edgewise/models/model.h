@@ -12,8 +12,10 @@ namespace edgewise {
 struct ModelInput {
   std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower
   std::vector<at::Tensor>
-      masks;            // one [B, N] bool per tower; an empty vector or an undefined tensor = all valid
-  RandomStream random;  // layer l of tower t uses random.layer + t * layers + l
+      masks;  // one [B, N] bool per tower; an empty vector or an undefined tensor = all valid
+  std::vector<at::Tensor> positions = {};  // one [B, N] int64 per tower; empty = token n stands at n
+  int64_t sequence_length = 0;             // with positions: of the whole sequence, for Pooling::kMeanPadded
+  RandomStream random;                     // layer l of tower t uses random.layer + t * layers + l
   bool keep_edges = false;
   ActivationWatcher watch;
   // Language models with a memory: ModelOutput::memories of the tokens right before these; empty at the

@@ -20,6 +20,7 @@ struct DataRecipe {
   int64_t seed = 0;
   bool fixed_length = false;
   bool mask_zero = false;
+  bool drop_masked = false;
   std::string validation = "own";
   int64_t keys = 0;
   int64_t values = 8;
