@@ -5,6 +5,7 @@
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/cost.h>
 #include <edgewise/train/optimizer.h>
+#include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/trainer.h>
@@ -25,7 +26,7 @@ struct Arguments {
   std::vector<int64_t> lengths = {0};   // 0 = the recipe's data
   std::vector<double> densities = {1};  // 1 = as the model starts
   double seconds = 10;
-  bool json = false;
+  bool graph = false, json = false;
 };
 
 // A model of the recipe and what a step needs.
@@ -38,6 +39,10 @@ struct Contender {
                                                 .eps = recipe.train.adam_eps,
                                                 .weight_decay = recipe.train.weight_decay}) {
     model->train();
+    if (!recipe.train.cuda_graph) return;
+    const std::string reason = train::pass_graphs_refusal(recipe, dataset);
+    TORCH_CHECK_VALUE(reason.empty(), "bench train: expected a recipe that CUDA graphs can serve; ", reason);
+    graphs.emplace();
   }
 
   train::StepReport step(const data::Batch& batch, uint64_t number) {
@@ -72,6 +77,7 @@ struct Contender {
     options.edge_samples = recipe.train.edge_samples;
     options.precision = train::parse_precision(recipe.train.precision);
     options.device = device;
+    if (graphs) options.graphs = &*graphs;
     optimizer.zero_grad();
     const train::PendingReport report = train::begin_gradients(
         *model, batch, options, {.seed = 0, .step = number, .layer = 0, .first_item = 0});
@@ -84,10 +90,13 @@ struct Contender {
   at::Device device;
   ModelPtr model;
   train::Optimizer optimizer;
+  std::optional<train::PassGraphs> graphs;
 };
 
-BenchCase measure_recipe(const std::string& path, int64_t length, double wanted, const Arguments& a) {
+BenchCase measure_recipe(const std::string& path, int64_t length, double wanted, bool graph,
+                         const Arguments& a) {
   std::vector<std::string> overrides = a.overrides;
+  if (graph) overrides.push_back("train.cuda_graph=true");
   if (length > 0) overrides.push_back("model.max_length=" + std::to_string(length));
   std::vector<std::string> dense_overrides = overrides;
   dense_overrides.push_back("attention.kind=dense");
@@ -107,6 +116,10 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
     for (const at::Tensor& mask : batches.back().masks) tokens += mask.sum().item<double>() / kBatches;
   }
   if (wanted < 1) mine.reach_density(wanted, batches);
+  // Graphs are recorded when a shape has been seen a few times.
+  if (recipe.train.cuda_graph)
+    for (uint64_t n = 0; n < 3 * kBatches; ++n)
+      for (Contender* contender : {&mine, &dense}) contender->step(batches[n % kBatches], n);
   double density = 0;
   uint64_t mine_step = 0, dense_step = 0;
   const std::vector<Timing> times = measure_together(
@@ -119,8 +132,12 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
          ++dense_step;
        }},
       a.seconds);
-  BenchCase found{"train " + path, dataset->max_length(),  recipe.model.head_dim,
-                  density,         recipe.train.precision, times[0],
+  BenchCase found{"train " + path + (recipe.train.cuda_graph ? " (graphs)" : ""),
+                  dataset->max_length(),
+                  recipe.model.head_dim,
+                  density,
+                  recipe.train.precision,
+                  times[0],
                   times[1]};
   found.tokens = tokens;
   return found;
@@ -130,7 +147,10 @@ int run(const Arguments& a) {
   CaseReport report(a.json);
   for (const std::string& recipe : a.recipes)
     for (const int64_t length : a.lengths)
-      for (const double density : a.densities) report.add(measure_recipe(recipe, length, density, a));
+      for (const double density : a.densities) {
+        report.add(measure_recipe(recipe, length, density, false, a));
+        if (a.graph) report.add(measure_recipe(recipe, length, density, true, a));
+      }
   report.print();
   return 0;
 }
@@ -156,6 +176,8 @@ void add_bench_train(CLI::App& bench, Action& action) {
   command->add_option("--seconds", arguments->seconds, "time per contender")
       ->capture_default_str()
       ->check(number_above(0));
+  command->add_flag("--graph", arguments->graph,
+                    "measure all once more with passes replayed from CUDA graphs (train.cuda_graph)");
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

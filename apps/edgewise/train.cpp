@@ -53,7 +53,7 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
   if (recipe.attention.kind.find("sac") != std::string::npos) std::cerr << ": " << train::sac_options(recipe);
   std::cerr << "\ntraining   " << t.steps << " steps of " << t.batch << " (micro-batch " << t.micro_batch
             << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed " << t.seed
-            << ", device " << t.device << "\n";
+            << ", device " << t.device << (t.cuda_graph ? ", passes replayed from CUDA graphs" : "") << "\n";
 }
 
 // Which recipe, and in which folder. A run folder stands for the recipe in it: train --resume RUN.

@@ -10,6 +10,7 @@
 #include <edgewise/ops/functional.h>
 
 #include "attention/masking.h"
+#include "ops/step_inputs.h"
 
 namespace edgewise {
 namespace {
@@ -165,8 +166,11 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
                         .masked_fill(discard, 0);
   }
   result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
-  result.edge_count =
-      at::full({}, shape.heads * allowed_pairs(shape, key_mask, options.is_causal), at::kLong);
+  const auto count = [shape, key_mask, causal = options.is_causal](const ops::StreamShift&) {
+    return at::full({}, shape.heads * allowed_pairs(shape, key_mask, causal), at::kLong);
+  };
+  // A number on the host, unless a pass is recorded.
+  result.edge_count = ops::StepInputs::recording() ? ops::on_device(heads.query.device(), count) : count({});
   return result;
 }
 

@@ -117,8 +117,9 @@ AttentionOutput TransformerXlAttentionImpl::attend(const CausalInput& input) {
     for (int64_t p = keys - queries; p < keys; ++p) edges += std::min(p + 1, options.memory);
   }
   const double share = static_cast<double>(edges) / static_cast<double>(causal_pairs(queries, keys));
-  result.density = at::full({options.num_heads}, share, at::kDouble);
-  result.edge_count = at::full({}, batch * options.num_heads * edges, at::kLong);
+  const auto here = at::TensorOptions().device(input.x.device());
+  result.density = at::full({options.num_heads}, share, here.dtype(at::kDouble));
+  result.edge_count = at::full({}, batch * options.num_heads * edges, here.dtype(at::kLong));
   return result;
 }
 

@@ -18,6 +18,7 @@
 #include <ostream>
 
 #include "ops/enum_names.h"
+#include "ops/step_inputs.h"
 
 namespace edgewise {
 namespace {
@@ -51,33 +52,53 @@ at::Tensor expected_edges(const at::Tensor& query_membership, const at::Tensor& 
   return total.sum(0);
 }
 
+// The pairs of a request, without its states: what is worked out from them can be worked out again for
+// another batch in the same masks.
+struct Pairs {
+  explicit Pairs(const EdgeRequest& request)
+      : shape(request.shape()),
+        key_mask(request.key_mask),
+        query_mask(request.query_mask()),
+        is_causal(request.is_causal),
+        query_offset(request.query_offset) {}
+
+  EdgeShape shape;
+  std::optional<at::Tensor> key_mask, query_mask;
+  bool is_causal;
+  int64_t query_offset;
+};
+
 // Pairs per head that may become edges.
-double possible_pairs(const EdgeRequest& request, bool count_padding) {
-  const EdgeShape shape = request.shape();
+double possible_pairs(const Pairs& asked, bool count_padding) {
+  const EdgeShape& shape = asked.shape;
   if (count_padding) return static_cast<double>(shape.batch * shape.queries * shape.keys);
-  if (!request.is_causal)
-    return static_cast<double>(valid_pairs(shape, request.key_mask, request.query_mask()));
-  if (!request.key_mask) {  // without asking the device
+  if (!asked.is_causal) return static_cast<double>(valid_pairs(shape, asked.key_mask, asked.query_mask));
+  if (!asked.key_mask) {  // without asking the device
     int64_t pairs = 0;
-    for (int64_t i = 0; i < shape.queries; ++i) pairs += std::min(request.query_offset + i + 1, shape.keys);
+    for (int64_t i = 0; i < shape.queries; ++i) pairs += std::min(asked.query_offset + i + 1, shape.keys);
     return static_cast<double>(shape.batch * pairs);
   }
-  const auto options = at::TensorOptions().dtype(at::kLong).device(request.query.device());
-  const at::Tensor seen = at::cumsum(request.key_mask->to(at::kDouble), 1);
-  const at::Tensor last =
-      (at::arange(shape.queries, options) + request.query_offset).clamp_max(shape.keys - 1);
+  const at::Tensor seen = at::cumsum(asked.key_mask->to(at::kDouble), 1);
+  const at::Tensor last = (at::arange(shape.queries, seen.options().dtype(at::kLong)) + asked.query_offset)
+                              .clamp_max(shape.keys - 1);
   at::Tensor counts = seen.index_select(1, last);  // [B, L]
-  if (const auto mask = request.query_mask()) counts = counts.masked_fill(mask->logical_not(), 0);
+  if (asked.query_mask) counts = counts.masked_fill(asked.query_mask->logical_not(), 0);
   return counts.sum().item<double>();
 }
 
+// How it is found again for another batch; empty where it is the same for all.
+std::function<double()> pairs_again(const Pairs& asked, bool count_padding) {
+  if (!asked.key_mask || count_padding) return {};
+  return [asked] { return possible_pairs(asked, false); };
+}
+
 // Rate of each item: the share asked for, or less where that would pass the budget per query.
-std::vector<double> probe_rates(const SbmEdgesOptions& options, const EdgeRequest& request) {
-  const EdgeShape shape = request.shape();
+std::vector<double> probe_rates(const SbmEdgesOptions& options, const Pairs& asked) {
+  const EdgeShape& shape = asked.shape;
   std::vector<double> rates(static_cast<size_t>(shape.batch), options.probe_rate);
   if (options.probes_per_row == 0) return rates;
   const at::Tensor keys =
-      request.key_mask ? mask_counts(*request.key_mask) : at::full({shape.batch}, shape.keys, at::kLong);
+      asked.key_mask ? mask_counts(*asked.key_mask) : at::full({shape.batch}, shape.keys, at::kLong);
   for (int64_t b = 0; b < shape.batch; ++b) {
     const double valid = static_cast<double>(std::max<int64_t>(keys.const_data_ptr<int64_t>()[b], 1));
     rates[static_cast<size_t>(b)] =
@@ -230,7 +251,9 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   credit.estimator = options.estimator;
   credit.present_form = options.present_form;
   credit.gradient_clip = options.gradient_clip;
-  credit.pairs_per_head = possible_pairs(request, options.count_padding);
+  const Pairs asked(request);
+  credit.pairs_per_head = possible_pairs(asked, options.count_padding);
+  credit.pairs_again = pairs_again(asked, options.count_padding);
 
   EdgeChoice choice;
   choice.edges = sampled;
@@ -249,10 +272,12 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     }
     credit.discarded = sampled.minus(choice.edges);
   }
-  choice.density = sampled.edges_per_head().sum(0).to(at::kDouble) / std::max(credit.pairs_per_head, 1.0);
+  choice.density = ops::over(sampled.edges_per_head().sum(0).to(at::kDouble),
+                             ops::at_least_one({credit.pairs_per_head, credit.pairs_again}));
   if (options.density_penalty == DensityPenalty::kExact && !request.known_keys)
     choice.density_penalty =
-        expected_edges(query_membership, side, request) / std::max(possible_pairs(request, false), 1.0);
+        ops::over(expected_edges(query_membership, side, request),
+                  ops::at_least_one({possible_pairs(asked, false), pairs_again(asked, false)}));
 
   if (options.estimator == Estimator::kCounterfactual && options.probe_rate > 0 && is_training() &&
       at::GradMode::is_enabled()) {
@@ -260,7 +285,10 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     probing.key_mask = request.key_mask;
     probing.query_mask = request.query_mask();
     probing.probe_unit = options.probe_unit;
-    credit.probe_rates = probe_rates(options, request);
+    credit.probe_rates = probe_rates(options, asked);
+    if (request.key_mask && options.probes_per_row > 0)
+      credit.rates_again = [asked, given = options] { return probe_rates(given, asked); };
+    probing.rates_again = credit.rates_again;
     credit.probes = sample_probe_edges(choice.edges, credit.probe_rates, probing);
   }
   choice.credit = std::move(credit);

@@ -32,6 +32,9 @@ at::Tensor find(const at::Tensor& mask) {
 
 void remember(const at::Tensor& mask, const at::Tensor& counts) {
   const std::lock_guard lock(mutex);
+  std::erase_if(known, [&](const Known& each) {  // what was known of it before
+    return each.mask._unsafe_get_target() == mask.unsafeGetTensorImpl();
+  });
   if (known.size() == kMostKnown) known.pop_front();
   known.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(mask.getIntrusivePtr()),
                    mask.unsafeGetTensorImpl()->version_counter().current_version(), counts});

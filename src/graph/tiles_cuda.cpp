@@ -4,6 +4,7 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/edge_windows.h"
@@ -30,6 +31,10 @@ at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles) {
 
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   const c10::cuda::CUDAGuard guard(tiles.device());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+      "EdgeSet: a list of edges has as many places as there are edges, which the host must wait for; a CUDA "
+      "graph cannot be captured then. Kernels that read tiles need no list: use train.precision = bf16");
   const at::Tensor degrees = cuda_tile_degrees(shape, tiles);
   at::Tensor offsets = at::zeros({shape.rows() + 1}, tiles.options().dtype(at::kLong));
   offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees, 0, at::kLong));

@@ -25,7 +25,9 @@ struct AttentionInputs {
   EdgeSet edges;
   double scale = 1;
   double dropout_p = 0;
-  at::Tensor head_keys;  // [B*H] int64 on CPU: stream keys of the dropout; undefined when dropout_p = 0
+  // [B*H] int64 on CPU (on the device, where a pass is recorded): stream keys of the dropout; undefined when
+  // dropout_p = 0.
+  at::Tensor head_keys;
   bool gradients_follow = false;  // a backward pass may follow
   int64_t learner_clusters = 0;   // and serve a learner with so many clusters
 

@@ -8,6 +8,7 @@
 #include "graph/tiles_cuda.h"
 #include "kernels/cuda/gather_params.h"
 #include "ops/cuda_impl.h"
+#include "ops/step_inputs.h"
 
 namespace edgewise::ops {
 namespace {
@@ -243,9 +244,13 @@ struct LearnerTensors {
     query_membership_grad = at::empty(query_membership.sizes(), fp32);
     key_side_grad = at::empty(key_side.sizes(), fp32);
     if (request.density_grad.defined() && credit.pairs_per_head > 0)
-      density_grad = (request.density_grad / credit.pairs_per_head).to(at::kFloat).contiguous();
+      density_grad =
+          over(request.density_grad, {credit.pairs_per_head, credit.pairs_again}).to(at::kFloat).contiguous();
     if (credit.probes)
-      probe_rates = at::tensor(credit.probe_rates, at::kFloat).to(in.query.device(), /*non_blocking=*/true);
+      probe_rates = on_device(in.query.device(),
+                              [rates = credit.probe_rates, again = credit.rates_again](const StreamShift&) {
+                                return at::tensor(again ? again() : rates, at::kFloat);
+                              });
   }
 
   template <typename Params>

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -92,23 +93,27 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
   }
 };
 
+// Where the generator stood.
+struct Numbers : torch::CustomClassHolder {
+  cuda::DropoutStream stream;
+};
+
 struct DroppedAdd : torch::autograd::Function<DroppedAdd> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& update,
-                            int64_t limit, int64_t seed, int64_t offset) {
+                            int64_t limit, const c10::intrusive_ptr<Numbers>& numbers) {
     const c10::cuda::CUDAGuard device(x.device());
     const at::Tensor y = at::empty_like(x);
     const auto launch = [&]<typename Update>(const Update* from) {
       cuda::DroppedAddParams<Update> params;
       params.elements = x.numel(), params.x = x.const_data_ptr<float>(), params.update = from;
       params.y = y.mutable_data_ptr<float>(), params.limit = static_cast<uint32_t>(limit);
-      params.seed = static_cast<uint64_t>(seed), params.offset = static_cast<uint64_t>(offset);
+      params.stream = numbers->stream;
       check_launch("dropped_add", cuda::launch_dropped_add(params, current_stream()));
     };
     update.scalar_type() == at::kBFloat16 ? launch(const_data<Bf16>(update))
                                           : launch(const_data<float>(update));
     context->saved_data["limit"] = limit;
-    context->saved_data["seed"] = seed;
-    context->saved_data["offset"] = offset;
+    context->saved_data["numbers"] = c10::IValue::make_capsule(numbers);
     context->saved_data["narrow"] = update.scalar_type() == at::kBFloat16;
     return y;
   }
@@ -119,18 +124,19 @@ struct DroppedAdd : torch::autograd::Function<DroppedAdd> {
     if (!is_whole_row_tensor(y_grad)) y_grad = y_grad.clone(at::MemoryFormat::Contiguous);
     const c10::cuda::CUDAGuard device(y_grad.device());
     const bool narrow = context->saved_data["narrow"].toBool();
+    const auto numbers =
+        c10::static_intrusive_pointer_cast<Numbers>(context->saved_data["numbers"].toCapsule());
     const at::Tensor update_grad =
         at::empty(y_grad.sizes(), y_grad.options().dtype(narrow ? at::kBFloat16 : at::kFloat));
     const auto launch = [&]<typename Update>(Update* to) {
       cuda::DroppedGradParams<Update> params;
       params.elements = y_grad.numel(), params.y_grad = y_grad.const_data_ptr<float>();
       params.update_grad = to, params.limit = static_cast<uint32_t>(context->saved_data["limit"].toInt());
-      params.seed = static_cast<uint64_t>(context->saved_data["seed"].toInt());
-      params.offset = static_cast<uint64_t>(context->saved_data["offset"].toInt());
+      params.stream = numbers->stream;
       check_launch("dropped_grad", cuda::launch_dropped_grad(params, current_stream()));
     };
     narrow ? launch(data<Bf16>(update_grad)) : launch(data<float>(update_grad));
-    return {y_grad, update_grad, {}, {}, {}};
+    return {y_grad, update_grad, {}, {}};
   }
 };
 
@@ -160,16 +166,22 @@ bool cuda_takes_add(const at::Tensor& x, const at::Tensor& update) {
 at::Tensor cuda_add_dropped(const at::Tensor& x, const at::Tensor& update, double p) {
   TORCH_CHECK_VALUE(p >= 0 && p < 1, "add_dropped: expected a probability in [0, 1); got ", p);
   const auto limit = std::min<int64_t>(std::llround(p * 65536), 65535);
-  uint64_t seed = 0, offset = 0;
+  auto numbers = c10::make_intrusive<Numbers>();
   if (limit > 0) {
     // A number of the generator belongs to this call alone, as if torch had drawn here.
     at::Generator generator = at::globalContext().defaultGenerator(x.device());
     const std::lock_guard lock(generator.mutex());
-    seed = generator.current_seed();
-    offset = generator.get_offset();
-    generator.set_offset(offset + 4);
+    const at::PhiloxCudaState state =
+        at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(4);
+    cuda::DropoutStream& stream = numbers->stream;
+    if (state.captured_) {
+      stream.seed_at = state.seed_.ptr, stream.offset_at = state.offset_.ptr;
+      stream.offset = state.offset_intragraph_;
+    } else {
+      stream.seed = state.seed_.val, stream.offset = state.offset_.val;
+    }
   }
-  return DroppedAdd::apply(x, update, limit, static_cast<int64_t>(seed), static_cast<int64_t>(offset));
+  return DroppedAdd::apply(x, update, limit, numbers);
 }
 
 }  // namespace edgewise::ops

@@ -1,4 +1,6 @@
 // SBM edges and probe edges on CUDA, as bit tiles.
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +11,7 @@
 #include "graph/tiles.h"
 #include "kernels/pair_numbers.h"
 #include "ops/cuda_impl.h"
+#include "ops/step_inputs.h"
 #include "ops/streams.h"
 
 namespace edgewise::ops {
@@ -54,10 +57,6 @@ at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device) 
 }
 const uint8_t* bytes_of(const at::Tensor& mask) {
   return mask.defined() ? reinterpret_cast<const uint8_t*>(mask.const_data_ptr<bool>()) : nullptr;
-}
-at::Tensor device_keys(const SampleOptions& options, kernels::Purpose purpose, const EdgeShape& shape,
-                       at::Device device) {
-  return stream_keys(options.random, purpose, shape).to(device, /*non_blocking=*/true);
 }
 at::Tensor column_words(const EdgeShape& shape, at::Device device) {
   return at::empty({shape.batch, (shape.keys + 63) / 64, 4},
@@ -113,7 +112,7 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   params.query_mask = bytes_of(query_mask);
   params.key_mask = bytes_of(key_mask);
   params.is_causal = options.is_causal;
-  const at::Tensor streams = device_keys(options, kernels::Purpose::kEdges, shape, device);
+  const at::Tensor streams = stream_keys_on(device, options.random, kernels::Purpose::kEdges, shape);
   params.edge_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
   const at::Tensor tiles = graph::empty_tiles(shape, device, /*zeroed=*/shape.keys == 0);
   params.tiles = words_of(tiles);
@@ -151,7 +150,8 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const EdgeShape& shape = edges.shape();
   const at::Device device = edges.device();
   const c10::cuda::CUDAGuard guard(device);
-  const at::Tensor streams = device_keys(options, kernels::Purpose::kProbes, shape, device);
+  const at::Tensor streams = stream_keys_on(device, options.random, kernels::Purpose::kProbes, shape);
+  const auto rates_now = [rates, again = options.rates_again] { return again ? again() : rates; };
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),
                    key_mask = mask_bytes(options.key_mask, device);
   const at::Tensor columns = column_words(shape, device);
@@ -167,7 +167,8 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
     params.probes = words_of(probes);
   };
   if (options.probe_unit > 1) {
-    const at::Tensor device_rates = at::tensor(rates, at::kDouble).to(device, /*non_blocking=*/true);
+    const at::Tensor device_rates =
+        on_device(device, [=](const StreamShift&) { return at::tensor(rates_now(), at::kDouble); });
     const auto flags = [&](int64_t outer, int64_t inner) {
       return at::zeros({shape.batch * shape.heads, (outer + 63) / 64 * 4, graph::unit_bytes(inner)},
                        at::TensorOptions().dtype(at::kByte).device(device));
@@ -181,12 +182,13 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
     check_launch("unit_probes", kernels::cuda::launch_unit_probes(params, current_stream()));
     return EdgeSet::from_trusted_units(shape, probes, units);
   }
-  const at::Tensor laws = at::empty({shape.batch, static_cast<int64_t>(sizeof(kernels::CoinLaw))},
-                                    at::TensorOptions().dtype(at::kByte));
-  for (int64_t b = 0; b < shape.batch; ++b)
-    static_cast<kernels::CoinLaw*>(laws.mutable_data_ptr())[b] =
-        kernels::coin_law(rates[static_cast<size_t>(b)]);
-  const at::Tensor device_laws = laws.to(device, /*non_blocking=*/true);
+  const at::Tensor device_laws = on_device(device, [=](const StreamShift&) {
+    const std::vector<double> now = rates_now();
+    const at::Tensor laws =
+        at::empty({std::ssize(now), static_cast<int64_t>(sizeof(kernels::CoinLaw))}, at::kByte);
+    std::ranges::transform(now, static_cast<kernels::CoinLaw*>(laws.mutable_data_ptr()), kernels::coin_law);
+    return laws;
+  });
   kernels::cuda::TileProbeParams params;
   fill(params);
   params.laws = static_cast<const kernels::CoinLaw*>(device_laws.const_data_ptr());

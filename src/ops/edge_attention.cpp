@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "ops/attention_impl.h"
+#include "ops/step_inputs.h"
 #include "ops/streams.h"
 
 namespace edgewise::functional {
@@ -126,7 +127,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const EdgeSet decided = credit.fixed ? edges.minus(*credit.fixed) : edges;
     at::Tensor counts = decided.edges_per_head().sum(0);
     if (credit.discarded) counts = counts + credit.discarded->edges_per_head().sum(0);
-    return {result.output, counts.to(result.lse.scalar_type()) / std::max(credit.pairs_per_head, 1.0)};
+    return {result.output, ops::over(counts.to(result.lse.scalar_type()),
+                                     ops::at_least_one({credit.pairs_per_head, credit.pairs_again}))};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -163,7 +165,10 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
   AttentionInputs inputs = ops::attention_inputs(query, key, value, edges, options.scale);
   inputs.dropout_p = options.dropout_p;
   if (options.dropout_p > 0)
-    inputs.head_keys = ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
+    inputs.head_keys =
+        ops::StepInputs::recording()
+            ? ops::stream_keys_on(query.device(), options.random, kernels::Purpose::kDropout, edges.shape())
+            : ops::stream_keys(options.random, kernels::Purpose::kDropout, edges.shape());
   // Nobody to differentiate for: autograd's bookkeeping costs as much as attention over a few edges.
   const bool differentiable =
       at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());

@@ -1,8 +1,9 @@
-// In place of cuda_attention.cpp, cuda_rows.cpp, cuda_sample.cpp and the cuda_*_walk.cpp in a build without
-// CUDA: every call is refused, so that dispatch takes the reference.
+// In place of cuda_attention.cpp, cuda_rows.cpp, cuda_sample.cpp, cuda_step_graph.cpp and the cuda_*_walk.cpp
+// in a build without CUDA: every call is refused, so that dispatch takes the reference.
 #include "ops/cuda_impl.h"
 #include "ops/cuda_rows.h"
 #include "ops/cuda_walk.h"
+#include "ops/step_graph.h"
 
 namespace edgewise::ops {
 namespace {
@@ -63,6 +64,20 @@ at::Tensor cuda_token_walk(const TokenWalk&, const CudaWalkRules&) {
 }
 CudaWalkActions cuda_pairs_walk(const WalkTensors&, const at::Tensor&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "pairs_walk: ", kWhy);
+}
+
+struct StepGraphs::State {};
+StepGraphs::StepGraphs(c10::Device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraphs: ", kWhy);
+}
+StepGraphs::~StepGraphs() = default;
+struct StepGraph::Capture {};
+StepGraph::StepGraph(const StepGraphs&, const std::function<void()>&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraph: ", kWhy);
+}
+StepGraph::~StepGraph() = default;
+void StepGraph::replay() {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraph: ", kWhy);
 }
 
 }  // namespace edgewise::ops

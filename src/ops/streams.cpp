@@ -4,6 +4,8 @@
 
 #include <bit>
 
+#include "ops/step_inputs.h"
+
 namespace edgewise::ops {
 
 at::Tensor stream_keys(const RandomStream& random, kernels::Purpose purpose, const EdgeShape& shape) {
@@ -14,6 +16,12 @@ at::Tensor stream_keys(const RandomStream& random, kernels::Purpose purpose, con
       data[b * shape.heads + h] = std::bit_cast<int64_t>(
           kernels::stream_key(random.seed, random.step, random.layer, random.first_item + b, h, purpose));
   return keys;
+}
+
+at::Tensor stream_keys_on(at::Device device, const RandomStream& random, kernels::Purpose purpose,
+                          const EdgeShape& shape) {
+  return on_device(device,
+                   [=](const StreamShift& shift) { return stream_keys(shift(random), purpose, shape); });
 }
 
 }  // namespace edgewise::ops

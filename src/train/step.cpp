@@ -6,36 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/record_function.h>
-#include <edgewise/graph/mask_counts.h>
 #include <torch/types.h>
 
 #include "train/dropout_seed.h"
 #include "train/host_copy.h"
 #include "train/loss.h"
 #include "train/non_finite.h"
+#include "train/pass.h"
+#include "train/pass_graph_state.h"
 #include "train/policy_step.h"
 
 namespace edgewise::train {
 namespace {
-
-// `host` is the same batch on the CPU. A mask without padding is left out: whoever needs none is spared it,
-// and torch's fastest attention takes none.
-ModelInput make_input(const data::Batch& batch, const data::Batch& host, const RandomStream& random,
-                      int64_t first) {
-  ModelInput input;
-  input.tokens = batch.tokens;
-  input.positions = batch.positions;
-  input.sequence_length = batch.sequence_length;
-  for (size_t tower = 0; tower < batch.masks.size(); ++tower) {
-    const bool padded = host.masks[tower].defined() && !host.masks[tower].all().item<bool>();
-    input.masks.push_back(padded ? batch.masks[tower] : at::Tensor());
-    if (padded) remember_mask_counts(batch.masks[tower], host.masks[tower]);
-  }
-  input.random = random;
-  input.random.first_item += first;
-  return input;
-}
 
 std::vector<data::Batch> micro_batches(const data::Batch& batch, int64_t micro_batch) {
   const int64_t micro = micro_batch > 0 ? micro_batch : batch.size();
@@ -61,12 +43,19 @@ double ratio(double part, double whole) {
               "this step.");
 }
 
+ModelInput device_input(const Pass& pass, at::Device device) {
+  return make_input(pass, to_device(pass.host, device));
+}
+
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
-ModelOutput forward(Model& model, const ModelInput& input, const StepOptions& options) {
-  const PrecisionGuard guard(options.precision, options.device);
-  seed_dropout(input.random);
+PassOutput run_ordinary(Model& model, const Pass& pass, const StepOptions& options, PolicyStep& policy) {
+  const data::Batch part = to_device(pass.host, options.device);
+  const ModelInput input = make_input(pass, part);
+  seed_dropout(pass.random);
   try {
-    return model.forward(input);
+    return run_pass(model, input, part, std::make_shared<const PassWeights>(pass.weights), options, &policy);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const c10::Error&) {
     const std::string place = find_non_finite(model, {&input, 1});
     if (place.empty()) throw;
@@ -74,21 +63,12 @@ ModelOutput forward(Model& model, const ModelInput& input, const StepOptions& op
   }
 }
 
-// What the passes of a step report. The numbers stay where they were computed until the step is over: reading
-// one in between would make the host wait for the device, and the device then for the host.
-class PassNumbers {
- public:
-  // Scalars of one pass, the first of them on the device of the model.
-  void add(const std::vector<at::Tensor>& scalars) {
-    std::vector<at::Tensor> wide;
-    for (const at::Tensor& scalar : scalars)
-      wide.push_back(scalar.detach().to(scalars[0].device(), at::kDouble, /*non_blocking=*/true));
-    passes_.push_back(at::stack(wide));
-  }
-  at::Tensor all() const { return at::stack(passes_); }  // [passes, scalars]
-
- private:
-  std::vector<at::Tensor> passes_;
+// A pass whose numbers may still be on their way. They stay where they were computed until the step is over:
+// reading one in between would make the host wait for the device, and the device then for the host.
+struct RunningPass {
+  Pass pass;
+  std::shared_ptr<HostCopy> numbers;
+  int64_t heads = 0;
 };
 
 }  // namespace
@@ -109,56 +89,36 @@ PendingReport begin_gradients(Model& model, const data::Batch& batch, const Step
                     options.edge_samples);
   const auto draws = static_cast<double>(options.edge_samples);
 
-  StepReport report;
   PolicyStep policy(batch.size() * options.edge_samples);
-  PassNumbers numbers;
-  std::vector<ModelInput> inputs;
+  std::vector<RunningPass> running;
   int64_t first = 0;
   std::vector<std::vector<at::Tensor>> next_memories;  // per micro-batch, per layer
   for (const data::Batch& host : parts) {
-    const data::Batch part = to_device(host, options.device);
+    Pass pass;
+    pass.host = host;
+    if (memories)
+      for (const at::Tensor& memory : *memories)
+        pass.memories.push_back(memory.narrow(0, first, host.size()));
     const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
     const double towers = static_cast<double>(part_pairs.size());
+    pass.weights.targets = targets * draws;
+    pass.weights.density = 0;
+    for (size_t tower = 0; tower < pairs.size(); ++tower) {
+      pass.weights.penalties.push_back(ratio(part_pairs[tower], pairs[tower]) / (towers * draws));
+      pass.weights.density += pass.weights.penalties.back();
+    }
+    pass.weights.density_weight = options.density_weight;
+    pass.weights.extra = static_cast<double>(host.size()) / (static_cast<double>(batch.size()) * draws);
     for (int64_t draw = 0; draw < options.edge_samples; ++draw) {
-      ModelInput input = make_input(part, host, random, first);
-      input.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
-      if (memories)
-        for (const at::Tensor& memory : *memories)
-          input.memories.push_back(memory.narrow(0, first, host.size()));
-      const ModelOutput output = [&] {
-        RECORD_USER_SCOPE("forward");
-        return forward(model, input, options);
-      }();
-      inputs.push_back(input);
-      const TaskLoss task = task_loss(output.logits, part);
-
-      at::Tensor loss = task.sum / (targets * draws);
-      const at::Tensor task_part = loss, none = at::zeros({}, loss.options().requires_grad(false));
-      at::Tensor penalty = none, extra = none;
-      for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower)
-        penalty = penalty +
-                  output.tower_penalties[tower] * (ratio(part_pairs[tower], pairs[tower]) / (towers * draws));
-      if (options.density_weight != 0 && !output.tower_penalties.empty())
-        loss = loss + options.density_weight * penalty;
-      if (output.extra_loss.defined()) {
-        extra = output.extra_loss *
-                (static_cast<double>(host.size()) / (static_cast<double>(batch.size()) * draws));
-        loss = loss + extra;
-      }
-      if (!output.policies.empty()) loss = loss + policy.loss(output, part);
-      {
-        RECORD_USER_SCOPE("backward");
-        loss.backward();
-      }
-      policy.after_backward(output);
-
-      double share = 0;
-      for (size_t tower = 0; tower < pairs.size(); ++tower)
-        share += ratio(part_pairs[tower], pairs[tower]) / (towers * draws);
-      const at::Tensor density = output.densities.detach() * share;
-      report.density = report.density.defined() ? report.density + density : density;
-      numbers.add({task_part, penalty, extra, task.correct, output.edge_count});
-      if (draw == 0 && !output.memories.empty()) next_memories.push_back(output.memories);
+      pass.random = random;
+      pass.random.first_item += first;
+      pass.random.layer += static_cast<uint32_t>(draw) * kLayersPerDraw;
+      std::optional<PassOutput> output;
+      if (options.graphs) output = options.graphs->state().replay(model, pass, options);
+      if (!output) output = run_ordinary(model, pass, options, policy);
+      // Copied at once: the next replay may write where this pass has written.
+      running.push_back({pass, std::make_shared<HostCopy>(output->numbers), output->heads});
+      if (draw == 0 && !output->memories.empty()) next_memories.push_back(std::move(output->memories));
     }
     first += host.size();
   }
@@ -170,28 +130,25 @@ PendingReport begin_gradients(Model& model, const data::Batch& batch, const Step
       memories->push_back(at::cat(rows));
     }
   }
-  report.policy = policy.finish();
-  // One copy for all: the density's entries behind the passes' scalars.
-  const at::Tensor scalars = numbers.all();
-  const auto density = report.density.to(scalars.device(), at::kDouble, /*non_blocking=*/true);
-  auto arriving = std::make_shared<HostCopy>(at::cat({scalars.reshape(-1), density.reshape(-1)}));
-  const int64_t width = scalars.size(1);
-  return PendingReport([=, &model, targets = targets * draws, sizes = density.sizes().vec()] {
-    const at::Tensor& read = arriving->get();
-    StepReport result = report;
-    const int64_t passes = std::ssize(inputs);
-    result.density = read.slice(0, passes * width).reshape(sizes).clone();
+  return PendingReport([=, &model, targets = targets * draws, rewards = policy.finish()] {
+    StepReport result;
+    result.policy = rewards;
     double correct = 0;
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      const double* const row = read.const_data_ptr<double>() + pass * width;
+    for (const RunningPass& each : running) {
+      const at::Tensor& read = each.numbers->get();
+      const double* const row = read.const_data_ptr<double>();
       const double value = row[0] + options.density_weight * row[1] + row[2];
-      const ModelInput& input = inputs[static_cast<size_t>(pass)];
-      if (!std::isfinite(value)) throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
+      if (!std::isfinite(value)) {
+        const ModelInput input = device_input(each.pass, options.device);
+        throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
+      }
       result.task_loss += row[0];
       result.penalty += row[1];
       result.extra_loss += row[2];
       correct += row[3];
       result.edges += static_cast<int64_t>(row[4]);
+      const at::Tensor density = read.slice(0, PassOutput::kScalars).reshape({-1, each.heads});
+      result.density = result.density.defined() ? result.density + density : density.clone();
     }
     result.loss = result.task_loss + options.density_weight * result.penalty + result.extra_loss;
     result.accuracy = correct / targets;
@@ -211,7 +168,11 @@ void check_gradient_norm(Model& model, double norm, const data::Batch& batch, co
   std::vector<ModelInput> passes;
   int64_t first = 0;
   for (const data::Batch& host : micro_batches(batch, options.micro_batch)) {
-    passes.push_back(make_input(to_device(host, options.device), host, random, first));
+    Pass pass;
+    pass.host = host;
+    pass.random = random;
+    pass.random.first_item += first;
+    passes.push_back(device_input(pass, options.device));
     first += host.size();
   }
   throw_non_finite("gradient", passes.front(), find_non_finite(model, passes));

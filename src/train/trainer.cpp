@@ -21,6 +21,7 @@
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/optimizer.h>
+#include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/progress.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
@@ -61,6 +62,12 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
 bool counts_padding(const Recipe& recipe) {
   const SbmEdgesOptions options = sbm_options(recipe);
   return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
+}
+
+void check_graphs(const Recipe& recipe, const data::Dataset& dataset) {
+  if (!recipe.train.cuda_graph) return;
+  const std::string reason = pass_graphs_refusal(recipe, dataset);
+  TORCH_CHECK_VALUE(reason.empty(), "train: expected a recipe that train.cuda_graph can serve; ", reason);
 }
 
 // Pinned, so that a GPU fetches it by itself while the host goes on.
@@ -118,6 +125,7 @@ struct Trainer::State {
   Schedule schedule;
   RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
   StepOptions step_options;
+  std::optional<PassGraphs> graphs;
   MetricsWriter metrics;
   CheckpointInfo info;   // where the run stands
   bool saved = false;    // whether last.safetensors stands there too
@@ -150,7 +158,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
       device(parse_device(recipe.train.device)),
-      model(build_model(recipe, *dataset)),
+      model((check_graphs(recipe, *dataset), build_model(recipe, *dataset))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                               .eps = recipe.train.adam_eps,
                                               .weight_decay = recipe.train.weight_decay}),
@@ -166,6 +174,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                     .precision = parse_precision(recipe.train.precision),
                     .edge_samples = recipe.train.edge_samples}),
       metrics(folder.root) {
+  if (recipe.train.cuda_graph) step_options.graphs = &graphs.emplace();
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
   if (options.resume) resume();
@@ -425,6 +434,12 @@ RunSummary Trainer::State::run() {
     progress.message("stopped at step " + std::to_string(info.step) + "; saved " + folder.last());
   } else {
     progress.finish();
+  }
+  if (graphs) {
+    const PassCounts counts = graphs->counts();
+    progress.message("CUDA graphs: " + std::to_string(counts.recorded) + " shapes recorded, " +
+                     std::to_string(counts.replayed) + " of " +
+                     std::to_string(counts.replayed + counts.ordinary) + " passes replayed");
   }
   return summary;
 }

@@ -20,11 +20,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <edgewise/data/characters.h>
 #include <edgewise/data/repeated_tokens.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/safetensors.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/metrics.h>
+#include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/stop_signal.h>
 
 #include "kit/message_of.h"
@@ -476,6 +478,30 @@ TEST(Trainer, SurvivesBeingKilled) {
   }
   run(tiny_recipe(), folder, true);
   expect_same_run(scratch.path() / "whole", folder);
+}
+
+TEST(Trainer, CudaGraphsSayWhyTheyCannotServe) {
+  const ScratchFolder scratch;
+  const auto refusal = [](const std::vector<std::string>& overrides, const data::Dataset& dataset) {
+    std::vector<std::string> all = {"train.cuda_graph=true", "train.device=cuda"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return pass_graphs_refusal(tiny_recipe(all), dataset);
+  };
+  const Recipe on_cpu = tiny_recipe({"train.cuda_graph=true"});
+  EXPECT_TRUE(on_cpu.train.cuda_graph);
+  EXPECT_THAT(message_of([&] { run(on_cpu, scratch / "run"); }),
+              testing::AllOf(testing::HasSubstr("train.device is cpu"),
+                             testing::HasSubstr("set train.cuda_graph = false")));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
+  const auto tokens = tiny_data(on_cpu);  // labels for tokens
+  EXPECT_THAT(refusal({}, *tokens), testing::HasSubstr("tokens that have a label"));
+  const data::Characters text("letters", std::vector<uint8_t>(1000, 'a'), 16);  // every token has one
+  EXPECT_EQ(refusal({}, text), "");
+  EXPECT_EQ(refusal({"attention.kind=dense"}, text), "");
+  EXPECT_THAT(refusal({"attention.kind=sac"}, text), testing::HasSubstr("rewards"));
+  EXPECT_THAT(refusal({"attention.kind=window"}, text), testing::HasSubstr("attention.kind = window"));
+  EXPECT_THAT(refusal({"attention.self_loops=true"}, text), testing::HasSubstr("self_loops"));
+  EXPECT_THAT(refusal({"attention.sampler=fastrg"}, text), testing::HasSubstr("fastrg"));
 }
 
 }  // namespace

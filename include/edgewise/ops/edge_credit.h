@@ -9,6 +9,7 @@
 
 #include <edgewise/graph/edge_set.h>
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,10 @@ struct EdgeCredit {
   std::optional<EdgeSet> discarded;  // sampled but not attended (padding, `published`): they count in the
                                      // sampled density, and only its gradient reaches them
   double pairs_per_head = 0;         // denominator of sampled_density
+  // Where they follow from a mask: pairs_per_head and probe_rates for what now stands in it, so that a pass
+  // that was recorded can be replayed with another batch. Empty = the same for every batch.
+  std::function<double()> pairs_again = {};
+  std::function<std::vector<double>()> rates_again = {};
 };
 
 EdgeLaw parse_edge_law(std::string_view name);          // "bernoulli" | "poisson"

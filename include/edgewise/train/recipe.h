@@ -142,6 +142,7 @@ struct TrainRecipe {
   int64_t seed = 0;
   std::string device = "cpu";
   std::string precision = "fp32";
+  bool cuda_graph = false;
   int64_t threads = 0;
   bool operator==(const TrainRecipe&) const = default;
 };

@@ -14,6 +14,8 @@
 
 namespace edgewise::train {
 
+class PassGraphs;
+
 struct StepOptions {
   int64_t micro_batch = 0;    // items per forward pass; 0 = the whole batch
   double density_weight = 0;  // lambda: loss = cross-entropy + lambda * density
@@ -24,6 +26,7 @@ struct StepOptions {
   Precision precision = Precision::kFp32;
   int64_t edge_samples =
       1;  // draws of the edges per item, for sources that learn by reward; gradients are averaged
+  PassGraphs* graphs = nullptr;  // replays passes that it has recorded (edgewise/train/pass_graphs.h)
 };
 
 // How a source that learns by reward fares, over the items and draws of a step.

@@ -22,11 +22,13 @@ struct Keep {
     return number < limit ? 0.0f : value * scale;
   }
 };
-__device__ Keep keep_of(int64_t eight, uint32_t limit, uint64_t seed, uint64_t offset) {
+__device__ Keep keep_of(int64_t eight, uint32_t limit, const DropoutStream& stream) {
   Keep keep{{}, limit, 65536.0f / static_cast<float>(65536u - limit)};
-  if (limit > 0)
-    keep.words = philox7(static_cast<uint32_t>(eight), static_cast<uint32_t>(eight >> 32),
-                         static_cast<uint32_t>(offset), kDropoutLane, seed);
+  if (limit == 0) return keep;
+  const uint64_t seed = stream.seed_at ? static_cast<uint64_t>(*stream.seed_at) : stream.seed;
+  const uint64_t offset = stream.offset + (stream.offset_at ? static_cast<uint64_t>(*stream.offset_at) : 0);
+  keep.words = philox7(static_cast<uint32_t>(eight), static_cast<uint32_t>(eight >> 32),
+                       static_cast<uint32_t>(offset), kDropoutLane, seed);
   return keep;
 }
 
@@ -52,7 +54,7 @@ template <typename Update>
 __global__ void dropped_add(const __grid_constant__ DroppedAddParams<Update> p) {
   const int64_t eight = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, first = eight * kTogether;
   if (first >= p.elements) return;
-  const Keep keep = keep_of(eight, p.limit, p.seed, p.offset);
+  const Keep keep = keep_of(eight, p.limit, p.stream);
   if (first + kTogether <= p.elements) {
     Eight<float> x = reinterpret_cast<const Eight<float>*>(p.x)[eight];
     const Eight<Update> update = reinterpret_cast<const Eight<Update>*>(p.update)[eight];
@@ -69,7 +71,7 @@ template <typename Update>
 __global__ void dropped_grad(const __grid_constant__ DroppedGradParams<Update> p) {
   const int64_t eight = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, first = eight * kTogether;
   if (first >= p.elements) return;
-  const Keep keep = keep_of(eight, p.limit, p.seed, p.offset);
+  const Keep keep = keep_of(eight, p.limit, p.stream);
   if (first + kTogether <= p.elements) {
     const Eight<float> grad = reinterpret_cast<const Eight<float>*>(p.y_grad)[eight];
     Eight<Update> result;

@@ -41,6 +41,13 @@ int launch_layer_norm_grad(const LayerNormGradParams<Grad>& params, Stream strea
 
 bool layer_norm_takes(int64_t dim);
 
+// Where torch's generator stands. In a CUDA graph it is known only at the replay: then the seed is read from
+// memory, and what stands there is added to the offset.
+struct DropoutStream {
+  uint64_t seed = 0, offset = 0;
+  const int64_t *seed_at = nullptr, *offset_at = nullptr;
+};
+
 // y = x + update * keep / (1 - p): keep is 0 with probability p, a number of 16 bits for each element from
 // Philox(seed, offset).
 template <typename Update>
@@ -50,7 +57,7 @@ struct DroppedAddParams {
   const Update* update = nullptr;
   float* y = nullptr;
   uint32_t limit = 0;  // dropped where the number is below it; p = limit / 65536
-  uint64_t seed = 0, offset = 0;
+  DropoutStream stream;
 };
 template <typename Update>
 int launch_dropped_add(const DroppedAddParams<Update>& params, Stream stream);
@@ -62,7 +69,7 @@ struct DroppedGradParams {
   const float* y_grad = nullptr;
   Update* update_grad = nullptr;
   uint32_t limit = 0;
-  uint64_t seed = 0, offset = 0;
+  DropoutStream stream;
 };
 template <typename Update>
 int launch_dropped_grad(const DroppedGradParams<Update>& params, Stream stream);

@@ -1,0 +1,199 @@
+// Passes of training as CUDA graphs: which of them, and how they are recorded and replayed.
+#include <edgewise/train/pass_graphs.h>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
+#include <edgewise/graph/mask_counts.h>
+#include <edgewise/train/build_model.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "ops/step_inputs.h"
+#include "train/dropout_seed.h"
+#include "train/pass_graph_state.h"
+
+namespace edgewise::train {
+namespace {
+
+// A replay repeats what the host decided when the pass was recorded; this is all that may decide.
+std::vector<int64_t> shape_of(const Pass& pass, const StepOptions& options) {
+  std::vector<int64_t> result;
+  const auto add = [&](const at::Tensor& tensor) {
+    result.push_back(tensor.dim());
+    result.insert(result.end(), tensor.sizes().begin(), tensor.sizes().end());
+  };
+  for (const at::Tensor& tokens : pass.host.tokens) add(tokens);
+  for (const at::Tensor& mask : pass.host.masks) result.push_back(is_padded(mask));
+  for (const at::Tensor& positions : pass.host.positions) add(positions);
+  result.push_back(pass.host.sequence_length);
+  add(pass.host.labels);
+  for (const at::Tensor& memory : pass.memories) add(memory);
+  result.push_back(pass.weights.density_weight != 0);
+  result.push_back(static_cast<int64_t>(options.precision));
+  return result;
+}
+
+}  // namespace
+
+// A graph, the memory that it reads and writes, and the pass that it stands for at the moment.
+struct RecordedPass {
+  RecordedPass(Model& model, const Pass& pass, const StepOptions& options, const ops::StepGraphs& shared);
+  PassOutput replay(const Pass& pass);
+
+ private:
+  // The host's side of the pass, where the recorded inputs find it.
+  void take(const Pass& pass);
+  void add_gradients();
+
+  std::shared_ptr<Pass> current_ = std::make_shared<Pass>();
+  std::shared_ptr<PassWeights> weights_ = std::make_shared<PassWeights>();
+  RandomStream recorded_;
+  ops::StepInputs inputs_;
+  data::Batch part_;
+  std::vector<at::Tensor> memories_;  // read by the graph
+  PassOutput output_;                 // written by it
+  // Parameters that the pass reaches, their gradients as the graph writes them, and where these go.
+  std::vector<at::Tensor> parameters_, gradients_, sums_;
+  std::unique_ptr<ops::StepGraph> graph_;
+};
+
+void RecordedPass::take(const Pass& pass) {
+  *current_ = pass;
+  *weights_ = pass.weights;
+  for (size_t tower = 0; tower < part_.masks.size(); ++tower)
+    remember_mask_counts(part_.masks[tower], pass.host.masks[tower]);
+}
+
+RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& options,
+                           const ops::StepGraphs& shared)
+    : recorded_(pass.random), inputs_(options.device) {
+  take(pass);
+  const auto place = [&](auto find) {
+    return inputs_.add([current = current_, find](const ops::StreamShift&) { return find(*current); });
+  };
+  for (size_t tower = 0; tower < pass.host.tokens.size(); ++tower)
+    part_.tokens.push_back(place([=](const Pass& now) { return now.host.tokens[tower]; }));
+  for (size_t tower = 0; tower < pass.host.masks.size(); ++tower)
+    part_.masks.push_back(place([=](const Pass& now) { return now.host.masks[tower]; }));
+  for (size_t tower = 0; tower < pass.host.positions.size(); ++tower)
+    part_.positions.push_back(place([=](const Pass& now) { return now.host.positions[tower]; }));
+  part_.sequence_length = pass.host.sequence_length;
+  part_.labels = place([](const Pass& now) { return now.host.labels; });
+  Pass fixed = pass;
+  for (at::Tensor& memory : fixed.memories) {
+    memory = memory.clone();
+    memories_.push_back(memory);
+  }
+  const ModelInput input = make_input(fixed, part_);
+
+  const std::vector<at::Tensor> all = model.parameters();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : all) before.push_back(std::exchange(parameter.mutable_grad(), {}));
+  const auto restore = [&] {
+    for (size_t n = 0; n < all.size(); ++n) all[n].mutable_grad() = before[n];
+  };
+  seed_dropout(pass.random);
+  try {
+    graph_ = std::make_unique<ops::StepGraph>(shared, [&] {
+      const ops::StepInputs::Recording recording(inputs_);
+      output_ = run_pass(model, input, part_, weights_, options, nullptr);
+    });
+  } catch (const c10::Error& error) {
+    restore();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "train.cuda_graph: expected a step that a CUDA graph can hold; recording it failed: ",
+        error.what_without_backtrace(), ". Train with --set train.cuda_graph=false");
+  }
+  for (const at::Tensor& parameter : all) {
+    if (!parameter.grad().defined()) continue;
+    parameters_.push_back(parameter);
+    gradients_.push_back(parameter.grad());
+    sums_.push_back(at::empty_like(parameter.grad()));
+  }
+  restore();
+}
+
+// Out of the graph's memory, which others share, and added up as autograd would.
+void RecordedPass::add_gradients() {
+  std::vector<at::Tensor> first_to, first_from, sum_to, sum_from;
+  for (size_t n = 0; n < parameters_.size(); ++n) {
+    at::Tensor& gradient = parameters_[n].mutable_grad();
+    const bool first = !gradient.defined();
+    if (first) gradient = sums_[n];
+    (first ? first_to : sum_to).push_back(gradient);
+    (first ? first_from : sum_from).push_back(gradients_[n]);
+  }
+  if (!first_to.empty()) at::_foreach_copy_(first_to, first_from);
+  if (!sum_to.empty()) at::_foreach_add_(sum_to, sum_from);
+}
+
+PassOutput RecordedPass::replay(const Pass& pass) {
+  RECORD_USER_SCOPE("replay");
+  const torch::NoGradGuard no_grad;
+  take(pass);
+  inputs_.refresh({recorded_, pass.random});
+  if (!memories_.empty()) at::_foreach_copy_(memories_, pass.memories);
+  seed_dropout(pass.random);
+  graph_->replay();
+  add_gradients();
+  PassOutput result = output_;
+  for (at::Tensor& memory : result.memories) memory = memory.clone();
+  return result;
+}
+
+PassGraphs::State::State(const PassGraphsOptions& given) : options(given) {}
+PassGraphs::State::~State() = default;
+
+std::optional<PassOutput> PassGraphs::State::replay(Model& model, const Pass& pass,
+                                                    const StepOptions& step_options) {
+  Shape& shape = shapes_[shape_of(pass, step_options)];
+  if (!shape.recorded) {
+    if (shape.passes++ < options.ordinary_passes || counts.recorded >= options.most_graphs) {
+      ++counts.ordinary;
+      return std::nullopt;
+    }
+    if (!shared_) shared_.emplace(step_options.device);
+    shape.recorded = std::make_unique<RecordedPass>(model, pass, step_options, *shared_);
+    ++counts.recorded;
+  }
+  ++counts.replayed;
+  return shape.recorded->replay(pass);
+}
+
+PassGraphs::PassGraphs(const PassGraphsOptions& options) : state_(std::make_unique<State>(options)) {}
+PassGraphs::~PassGraphs() = default;
+
+PassCounts PassGraphs::counts() const {
+  return state_->counts;
+}
+
+std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& dataset) {
+  const std::string &kind = recipe.attention.kind, off = "; set train.cuda_graph = false";
+  if (recipe.train.device != "cuda")
+    return "CUDA graphs are of a GPU, and train.device is " + recipe.train.device + off;
+  if (kind.find("sac") != std::string::npos)
+    return "attention.kind = " + kind +
+           " learns by rewards and walks that the host looks at in every step, which a graph cannot hold" +
+           off;
+  if (kind != "dense" && kind != "sbm" && kind != "transformer_xl")
+    return "attention.kind = " + kind +
+           " prepares its attention on the host in every step; graphs hold dense, sbm and transformer_xl" +
+           off;
+  if (kind == "sbm") {
+    const SbmEdgesOptions options = sbm_options(recipe);
+    if (options.self_loops)
+      return "attention.self_loops makes edges on the host in every step; set it to false, or "
+             "train.cuda_graph = false";
+    if (options.sampler == Sampler::kFastRg || options.sampler == Sampler::kSqueezed)
+      return "the sampler " + std::string(to_string(options.sampler)) +
+             " has no kernel on a GPU; use attention.sampler = auto";
+  }
+  if (dataset.labels_tokens() && !dataset.is_text())
+    return "the loss of " + dataset.name() +
+           " is over the tokens that have a label, whose number the host must wait for" + off;
+  return "";
+}
+
+}  // namespace edgewise::train
