@@ -189,7 +189,7 @@ std::vector<RecipeField> make_fields() {
       field(train, &T::seed, "train.seed", "seed of parameters, order, dropout and edges", at_least(0)),
       field(train, &T::device, "train.device", "where to run", one_of({"cpu", "cuda"})),
       field(train, &T::precision, "train.precision", "of matrix products and attention", one_of({"fp32", "bf16"})),
-      field(train, &T::cuda_graph, "train.cuda_graph", "device cuda, attention dense, sbm or transformer_xl: passes of a shape seen before are replayed from CUDA graphs; the same numbers, faster for small models"),
+      field(train, &T::cuda_graph, "train.cuda_graph", "device cuda, attention dense, sbm or transformer_xl: passes of a shape seen before are replayed from CUDA graphs; faster for small models"),
       field(train, &T::threads, "train.threads", "CPU threads; 0 = as many as cores", at_least(0)),
   };
   // clang-format on

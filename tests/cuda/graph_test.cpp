@@ -8,6 +8,8 @@
 #include <edgewise/train/step.h>
 #include <edgewise/train/trainer.h>
 
+#include <numeric>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -213,6 +215,75 @@ TEST_F(CudaGraph, ARunRecordsTheSameMetrics) {
     return kit::recorded_without_timings(scratch / name);
   };
   EXPECT_EQ(run("graphs", {"train.cuda_graph=true"}), run("ordinary", {}));
+}
+
+// Gradients of one pass, three times with nothing learned in between: ordinary, ordinary, replayed.
+struct Gradients {
+  std::vector<std::map<std::string, at::Tensor>> passes;
+  std::vector<double> losses;
+};
+Gradients gradients_of_large_passes() {
+  std::vector<uint8_t> bytes;
+  for (size_t n = 0; bytes.size() < 40000; ++n)
+    bytes.push_back(static_cast<uint8_t>('a' + (n * n + n / 5) % 7));
+  const data::Characters text("letters", std::move(bytes), 256);
+  const Recipe recipe = recipe_of(text, {"attention.kind=sbm", "data.length=256"});
+  torch::manual_seed(1);
+  const ModelPtr model = build_model(recipe, text);
+  model->to(at::kCUDA);
+  model->train();
+  std::vector<int64_t> items(16);
+  std::iota(items.begin(), items.end(), 0);
+  PassGraphs graphs;
+  StepOptions options;
+  options.device = at::kCUDA;
+  options.precision = Precision::kBf16;
+  options.density_weight = 0.1;
+  options.graphs = &graphs;
+  Gradients result;
+  for (int n = 0; n < 3; ++n) {
+    model->zero_grad();
+    std::vector<at::Tensor> memories;
+    const StepReport report = accumulate_gradients(*model, text.batch(data::Split::kTrain, items), options,
+                                                   {.seed = 5, .step = 3}, &memories);
+    result.losses.push_back(report.loss);
+    result.passes.emplace_back();
+    for (const auto& item : model->named_parameters())
+      if (item.value().grad().defined()) result.passes.back()[item.key()] = item.value().grad().cpu();
+  }
+  EXPECT_EQ(graphs.counts().replayed, 1);
+  return result;
+}
+void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a)
+    EXPECT_TRUE(at::equal(tensor, b.at(name)))
+        << name << ": " << ((tensor - b.at(name)).abs().max() / tensor.abs().max()).item<double>();
+}
+
+TEST_F(CudaGraph, LargeOrdinaryPassesRepeat) {
+  const Gradients found = gradients_of_large_passes();
+  EXPECT_EQ(found.losses[0], found.losses[1]);
+  expect_same(found.passes[0], found.passes[1]);
+}
+
+// Off: passes of some thousand tokens were seen to differ in the last bits, and why is not known
+// (docs/performance.md, "CUDA graphs"). The names that it prints say where to look.
+TEST_F(CudaGraph, DISABLED_LargeReplayedPassesComputeTheSameBits) {
+  const Gradients found = gradients_of_large_passes();
+  EXPECT_EQ(found.losses[0], found.losses[2]);
+  expect_same(found.passes[0], found.passes[2]);
+}
+
+// Whatever the order of adding: it is the same in every replay.
+TEST_F(CudaGraph, LargeReplayedPassesRepeat) {
+  const Gradients once = gradients_of_large_passes(), again = gradients_of_large_passes();
+  EXPECT_EQ(once.losses[2], again.losses[2]);
+  expect_same(once.passes[2], again.passes[2]);
+  for (const auto& [name, tensor] : once.passes[2]) {
+    const at::Tensor& ordinary = once.passes[0].at(name);
+    EXPECT_LT(((tensor - ordinary).norm() / ordinary.norm()).item<double>(), 1e-2) << name;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // CUDA graphs of the forward and backward passes of training: a pass whose shape has been seen a few times is
 // recorded, and from then on the host starts it as a whole, with the batch, the random streams and the
-// weights of the loss that belong to the step (docs/performance.md, "CUDA graphs"). Same numbers, bit for
-// bit.
+// weights of the loss that belong to the step (docs/performance.md, "CUDA graphs").
 #pragma once
 
 #include <edgewise/train/recipe.h>
