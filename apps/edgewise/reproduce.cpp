@@ -31,7 +31,7 @@ struct Group {
   std::string kind;    // attention.kind
   std::string preset;  // of an SBM, else empty
   double penalty = 0;
-  bool rises = false;  // the penalty, by train.density_warmup
+  bool rises = false;  // the penalty, by train.density_start or density_warmup
   bool self_loops = false;
   int64_t steps = 0, batch = 0;
   bool chosen_on_test = false;
@@ -55,6 +55,10 @@ size_t task_index(const Run& run) {
                     " is of ", run.recipe.data.name);
 }
 
+bool penalty_rises(const train::Recipe& recipe) {
+  return recipe.train.density_start > 0 || recipe.train.density_warmup > 0;
+}
+
 // Steps are known to the last one that was logged.
 bool stopped_early(const Run& run) {
   return run.steps + std::max<int64_t>(run.recipe.train.log_every, 1) <= run.recipe.train.steps;
@@ -71,7 +75,7 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
       group.preset = run.recipe.attention.preset;
       group.self_loops = train::sbm_options(run.recipe).self_loops;
       group.penalty = run.recipe.train.density_weight;
-      group.rises = group.penalty > 0 && run.recipe.train.density_warmup > 0;
+      group.rises = group.penalty > 0 && penalty_rises(run.recipe);
     }
     group.steps = stopped_early(run) ? run.steps : run.recipe.train.steps;
     group.batch = run.recipe.train.batch;
@@ -221,20 +225,19 @@ void print_runs(const std::vector<Run>& runs) {
       {"run", "task", "attention", "lambda", "seed", "steps x batch", "validation", "test", "density", ""});
   for (const Run& run : runs) {
     const bool is_sbm = run.recipe.attention.kind.find("sbm") != std::string::npos;
-    table.add({run.name, run.recipe.data.name,
-               run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
-               is_sbm ? short_number(run.recipe.train.density_weight) +
-                            (run.recipe.train.density_warmup > 0 ? " rising" : "")
-                      : "-",
-               std::to_string(run.recipe.train.seed),
-               std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
-               run.best_validation < 0 ? "-" : percent(run.best_validation),
-               run.test ? percent(run.test->accuracy) : "-",
-               run.test ? percent(run.test->mean_density()) : "-",
-               stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
-               : !run.test                            ? "not tested"
-               : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
-                                                      : ""});
+    table.add(
+        {run.name, run.recipe.data.name,
+         run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
+         is_sbm ? short_number(run.recipe.train.density_weight) + (penalty_rises(run.recipe) ? " rising" : "")
+                : "-",
+         std::to_string(run.recipe.train.seed),
+         std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
+         run.best_validation < 0 ? "-" : percent(run.best_validation),
+         run.test ? percent(run.test->accuracy) : "-", run.test ? percent(run.test->mean_density()) : "-",
+         stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
+         : !run.test                            ? "not tested"
+         : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
+                                                : ""});
   }
   table.print(std::cout);
 }

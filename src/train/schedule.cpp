@@ -30,8 +30,10 @@ std::string_view to_string(ScheduleKind kind) {
   return kind == ScheduleKind::kOneCycle ? "one_cycle" : "constant";
 }
 
-double rising_weight(double whole, int64_t warmup, int64_t step) {
-  return step >= warmup ? whole : whole * static_cast<double>(step) / static_cast<double>(warmup);
+double RisingWeight::at(int64_t step) const {
+  const int64_t risen = step - start;
+  if (risen < 0) return 0;
+  return risen >= warmup ? whole : whole * static_cast<double>(risen) / static_cast<double>(warmup);
 }
 
 Schedule::Schedule(const ScheduleOptions& options) : options_(options) {

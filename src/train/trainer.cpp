@@ -203,8 +203,10 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
                             .layer = 0,
                             .first_item = 0};
   optimizer.zero_grad();
-  step_options.density_weight =
-      rising_weight(recipe.train.density_weight, recipe.train.density_warmup, info.step);
+  step_options.density_weight = RisingWeight{.whole = recipe.train.density_weight,
+                                             .start = recipe.train.density_start,
+                                             .warmup = recipe.train.density_warmup}
+                                    .at(info.step);
   PendingReport report =
       begin_gradients(*model, batch, step_options, random, dataset->is_text() ? &info.memories : nullptr);
   RECORD_USER_SCOPE("optimizer");

@@ -110,7 +110,9 @@ Trained trained(const Recipe& recipe, const data::Dataset& dataset, PassGraphs* 
     for (int64_t n = 0; n < recipe.train.batch; ++n) items.push_back((step * 11 + n * 31) % 200);
     if (!dataset.is_text())
       std::ranges::sort(items, {}, [&](int64_t index) { return dataset.length(data::Split::kTrain, index); });
-    options.density_weight = rising_weight(recipe.train.density_weight, recipe.train.density_warmup, step);
+    options.density_weight =
+        RisingWeight{.whole = recipe.train.density_weight, .start = 0, .warmup = recipe.train.density_warmup}
+            .at(step);
     optimizer.zero_grad();
     const StepReport report = accumulate_gradients(*model, dataset.batch(data::Split::kTrain, items), options,
                                                    {.seed = 5, .step = static_cast<uint64_t>(step)},

@@ -70,11 +70,18 @@ TEST(Constant, StaysPut) {
 }
 
 TEST(RisingWeight, IsWholeFromItsWarmUpOn) {
-  EXPECT_EQ(rising_weight(0.3, 0, 0), 0.3);
-  EXPECT_EQ(rising_weight(0.3, 10, 0), 0);
-  EXPECT_DOUBLE_EQ(rising_weight(0.3, 10, 5), 0.15);
-  EXPECT_EQ(rising_weight(0.3, 10, 10), 0.3);
-  EXPECT_EQ(rising_weight(0.3, 10, 1000), 0.3);
+  EXPECT_EQ((RisingWeight{.whole = 0.3}.at(0)), 0.3);
+  const RisingWeight rising{.whole = 0.3, .start = 0, .warmup = 10};
+  EXPECT_EQ(rising.at(0), 0);
+  EXPECT_DOUBLE_EQ(rising.at(5), 0.15);
+  EXPECT_EQ(rising.at(10), 0.3);
+  EXPECT_EQ(rising.at(1000), 0.3);
+  const RisingWeight later{.whole = 0.3, .start = 100, .warmup = 10};
+  EXPECT_EQ(later.at(99), 0);
+  EXPECT_EQ(later.at(100), 0);
+  EXPECT_DOUBLE_EQ(later.at(105), 0.15);
+  EXPECT_EQ(later.at(110), 0.3);
+  EXPECT_EQ((RisingWeight{.whole = 0.3, .start = 7, .warmup = 0}.at(7)), 0.3);
 }
 
 TEST(Schedule, MistakesAreExplained) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -120,7 +121,8 @@ double number(const MetricRecord& record, const char* name) {
 
 TEST(Trainer, TheWeightOfTheDensityRises) {
   const ScratchFolder scratch;
-  run(tiny_recipe({"train.density_weight=0.5", "train.density_warmup=8"}), scratch / "run");
+  run(tiny_recipe({"train.density_weight=0.5", "train.density_start=3", "train.density_warmup=8"}),
+      scratch / "run");
   int64_t steps = 0;
   for (const MetricRecord& record : comparable_metrics(scratch / "run")) {
     if (std::get<std::string>(*find_metric(record, "kind")) != "train") continue;
@@ -128,9 +130,10 @@ TEST(Trainer, TheWeightOfTheDensityRises) {
     // Steps are counted from 1 in records; the penalty of a learned layer is near its density, and never 0.
     const auto step = static_cast<double>(std::get<int64_t>(*find_metric(record, "step")) - 1);
     const double beside = number(record, "loss") - number(record, "task_loss");
-    const double weight = 0.5 * std::min(step / 8, 1.0), density = number(record, "density_mean");
+    const double weight = 0.5 * std::clamp((step - 3) / 8, 0.0, 1.0),
+                 density = number(record, "density_mean");
     EXPECT_NEAR(beside, weight * density, 0.25 * weight) << "step " << step;
-    EXPECT_EQ(beside > 0, step > 0) << "step " << step;
+    EXPECT_EQ(beside > 0, step > 3) << "step " << step;
   }
   EXPECT_EQ(steps, 24);
 }

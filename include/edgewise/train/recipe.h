@@ -131,6 +131,7 @@ struct TrainRecipe {
   double beta2 = 0.999;
   double grad_clip = 0;
   double density_weight = 0;
+  int64_t density_start = 0;
   int64_t density_warmup = 0;
   int64_t edge_samples = 1;
   int64_t eval_every = 100;

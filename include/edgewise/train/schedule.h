@@ -25,8 +25,15 @@ struct SchedulePoint {
   double beta1 = 0.9;
 };
 
-// A weight that rises linearly, from 0 at step 0 to `whole` at step `warmup`.
-double rising_weight(double whole, int64_t warmup, int64_t step);
+// A weight that is 0 before step `start` and rises linearly, from 0 there to `whole` after `warmup` steps
+// more.
+struct RisingWeight {
+  double whole = 0;
+  int64_t start = 0;
+  int64_t warmup = 0;
+
+  double at(int64_t step) const;
+};
 
 class Schedule {
  public:
