@@ -2,6 +2,7 @@
 // scaled_dot_product_attention of the same inputs in the same run. With --others also against what one would
 // write without these kernels: SDPA with a boolean mask, the published dense SBM path, gather and scatter.
 #include <c10/util/Exception.h>
+#include <edgewise/ops/float32_matmul.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
@@ -25,6 +26,7 @@
 #include <limits>
 
 #include "bench.h"
+#include "bench_case.h"
 #include "bench_cuda_report.h"
 #include "published_path.h"
 #include "validators.h"
@@ -39,6 +41,8 @@ struct Arguments {
   double probe_rate = 0.02;
   int64_t probe_unit = 16;
   double dropout = 0;
+  std::string dtype = "bf16";
+  bool allow_tf32 = false;  // of fp32
   int repeats = 20;
   bool others = false, json = false;
   int64_t blocks = 0;       // also masks of blocks of this size on the diagonal
@@ -46,6 +50,13 @@ struct Arguments {
   int64_t row_edges = 32;
   std::string plot;  // SVG file
   std::string from;  // rows of earlier runs, instead of measuring
+
+  // What the rows of this run are called.
+  std::string row(const std::string& part) const {
+    std::string name = dropout > 0 ? part + ", dropout" : part;
+    if (dtype == "fp32") name += ", fp32 " + std::string(to_string(float32_matmul()));
+    return name;
+  }
 };
 
 // Median over five rounds of a queue of calls: the device never waits for the host unless the call itself
@@ -77,7 +88,7 @@ struct Inputs {
 };
 
 Inputs make_inputs(const Arguments& a, int64_t n, int64_t dim) {
-  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(bench_dtype(a.dtype));
   const int64_t batch = std::max<int64_t>(a.tokens / n / a.heads, 1);
   const auto make = [&] { return at::randn({batch, a.heads, n, dim}, options); };
   Inputs in{make(), make(), make(), make(), {}, {}};
@@ -88,10 +99,11 @@ Inputs make_inputs(const Arguments& a, int64_t n, int64_t dim) {
 // Memberships around 1/2, as a layer starts, and a key side that brings the mean probability to `density`.
 void set_memberships(Inputs& in, int64_t clusters, double density) {
   const auto options = at::TensorOptions().device(at::kCUDA);
+  const at::ScalarType dtype = in.query.scalar_type();
   const std::vector<int64_t> shape = {in.query.size(0), in.query.size(1), in.query.size(2), clusters};
-  in.membership = (at::rand(shape, options) * 0.2 + 0.4).to(at::kBFloat16).requires_grad_();
+  in.membership = (at::rand(shape, options) * 0.2 + 0.4).to(dtype).requires_grad_();
   in.key_side = ((at::rand(shape, options) * 0.2 + 0.9) * (density / 0.5 / static_cast<double>(clusters)))
-                    .to(at::kBFloat16)
+                    .to(dtype)
                     .requires_grad_();
 }
 
@@ -119,11 +131,13 @@ Times time_dense(const Arguments& a, const Inputs& in) {
   at::Context& context = at::globalContext();
   constexpr double kNone = std::numeric_limits<double>::infinity();
   Times best{kNone, kNone, kNone};
-  for (const bool cudnn : {true, false}) {
-    context.setSDPUseCuDNN(cudnn);
-    context.setSDPUseFlash(!cudnn);
-    context.setSDPUseMemEfficient(false);
-    context.setSDPUseMath(false);
+  // In fp32 there are only the memory-efficient kernel and plain products, which follow torch's TF32 switch.
+  const bool fp32 = in.query.scalar_type() == at::kFloat;
+  for (const bool first : {true, false}) {
+    context.setSDPUseCuDNN(!fp32 && first);
+    context.setSDPUseFlash(!fp32 && !first);
+    context.setSDPUseMemEfficient(fp32 && first);
+    context.setSDPUseMath(fp32 && !first);
     const Times times = time_attention(
         a, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value, {}, a.dropout); });
     best.forward = std::min(best.forward, times.forward);
@@ -176,10 +190,10 @@ void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Cu
   const Times times =
       time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double density = static_cast<double>(size) / static_cast<double>(n);
-  report.add(
-      {"forward, blocks on the diagonal", n, in.query.size(3), 0, density, times.forward, dense.forward});
-  report.add(
-      {"backward, blocks on the diagonal", n, in.query.size(3), 0, density, times.backward, dense.backward});
+  report.add({a.row("forward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.forward,
+              dense.forward});
+  report.add({a.row("backward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.backward,
+              dense.backward});
 }
 
 // One long sequence with a few random edges a row, where no dense attention is measured beside it.
@@ -228,7 +242,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     options.dropout_p = a.dropout;
     const EdgeSet edges = sample();
     const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
-      report.add({a.dropout > 0 ? name + ", dropout" : name, n, dim, c, density, ms, dense_ms});
+      report.add({a.row(name), n, dim, c, density, ms, dense_ms});
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
     const Times given = time_attention(a, in, plain);
@@ -299,6 +313,7 @@ int run(const Arguments& a) {
   }
   TORCH_CHECK(torch::cuda::is_available(), "bench cuda: expected a CUDA device; found none");
   if (a.long_tokens > 0) return run_long(a);
+  at::globalContext().setFloat32MatmulPrecision(a.allow_tf32 ? "high" : "highest");
   CudaReport report(a.json);
   for (const int64_t dim : a.dims)
     for (const int64_t n : a.lengths) {
@@ -317,7 +332,7 @@ int run(const Arguments& a) {
 void add_bench_cuda(CLI::App& bench, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      bench.add_subcommand("cuda", "The parts of a learned layer on a GPU, against dense attention, bf16");
+      bench.add_subcommand("cuda", "The parts of a learned layer on a GPU, against dense attention");
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
       ->check(whole_number(1));
@@ -340,6 +355,11 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
                    "probes one by one (1) or in squares of 16 queries and keys (16)")
       ->capture_default_str()
       ->check(CLI::IsMember({1, 16}));
+  command->add_option("--dtype", arguments->dtype, "bf16 or fp32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "fp32"}));
+  command->add_flag("--allow-tf32", arguments->allow_tf32,
+                    "with fp32: torch's TF32 switch on, for dense attention and for ours");
   command->add_option("--dropout", arguments->dropout, "dropout on the attention weights, dense ones too")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 0.9));

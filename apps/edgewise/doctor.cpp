@@ -2,6 +2,7 @@
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/cpu_level.h>
 #include <edgewise/ops/explain.h>
+#include <edgewise/ops/float32_matmul.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
@@ -62,6 +63,8 @@ int run(bool json) {
   const std::string kernels = EDGEWISE_HAS_CUDA ? "kernels for compute capability 9.0; the rest in plain ATen"
                                                 : "in plain ATen: this build has no CUDA kernels";
   table.add({"edge_attention on CUDA", kernels});
+  table.add({"float32 on CUDA", std::string(to_string(float32_matmul())) + " products (" +
+                                    float32_matmul_reason() + "; EDGEWISE_FLOAT32_MATMUL chooses)"});
   table.add({"sampler on CPU", "squeezed, thinning, fastrg or direct, by predicted cost per item and head"});
   table.add({"sampler on CUDA", "direct or thinning, " + kernels});
   table.add({"self-test", test});

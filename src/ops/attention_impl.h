@@ -6,6 +6,7 @@
 
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/float32_matmul.h>
 #include <edgewise/ops/functional.h>
 
 #include <memory>
@@ -30,6 +31,8 @@ struct AttentionInputs {
   at::Tensor head_keys;
   bool gradients_follow = false;  // a backward pass may follow
   int64_t learner_clusters = 0;   // and serve a learner with so many clusters
+  Float32Matmul matmul = Float32Matmul::kIeee;  // of float32 on CUDA
+  std::optional<int64_t> known_edges = {};      // how many edges there are, if the host knows
 
   // fp64 for fp64, else fp32: the type of lse and of per-edge values.
   at::ScalarType accumulator() const { return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }

@@ -3,6 +3,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/tiles_cuda.h"
@@ -88,10 +89,48 @@ bool rarer_than(double density, const EdgeSet& edges) {
          static_cast<double>(edges.edge_count()) < density * static_cast<double>(edges.shape().pairs());
 }
 
+// Milliseconds of a call in float32, forward and, if gradients follow, backward, from what an H200 was
+// measured to take with all its SMs at work (docs/kernels/cuda-tiles.md, "fp32"), in picoseconds: an edge
+// costs its gathered rows and, where there are only tiles yet, its place in the lists; a pair of a tile its
+// products.
+struct FloatCosts {
+  double gather_ms, tiles_ms;
+};
+FloatCosts float_costs(const AttentionInputs& in, int64_t edge_count) {
+  const double edges = static_cast<double>(edge_count), pairs = static_cast<double>(in.edges.shape().pairs()),
+               dim = static_cast<double>(in.query.size(3)),
+               clusters =
+                   in.learner_clusters > 0 ? static_cast<double>(padded_clusters(in.learner_clusters)) : 0;
+  const bool once = in.matmul == Float32Matmul::kTf32;
+  double edge_ps = 6 + dim + (in.edges.has_csr() ? 0 : 13);
+  double pair_ps = once ? 0.3 + 0.023 * dim : 0.067 * dim;
+  if (in.gradients_follow) {
+    edge_ps += 2 * dim + 1.2 * clusters + (in.edges.has_csr() ? 0 : 127);
+    pair_ps += once ? 0.7 + 0.095 * dim + 0.05 * clusters : 0.24 * dim + 0.1 * clusters;
+  }
+  return {edges * edge_ps * 1e-9, pairs * pair_ps * 1e-9};
+}
+
 bool by_gather(const AttentionInputs& in) {
-  if (in.query.scalar_type() == at::kFloat) return true;
+  if (in.query.scalar_type() == at::kFloat && in.matmul == Float32Matmul::kIeee) return true;
   if (in.dropout_p > 0) return false;  // only tiles and windows know dropout
+  if (in.query.scalar_type() == at::kFloat) {
+    if (!in.known_edges) return false;
+    const FloatCosts costs = float_costs(in, *in.known_edges);
+    return costs.gather_ms < costs.tiles_ms;
+  }
   return rarer_than(kGatherDensity, in.edges);
+}
+
+// Why float32 goes the way it does.
+std::string float_reason(const AttentionInputs& in) {
+  std::string reason =
+      "float32 products by " + std::string(to_string(in.matmul)) + " (" + float32_matmul_reason() + ")";
+  if (in.matmul == Float32Matmul::kIeee) return reason + ": tensor cores have none";
+  if (in.dropout_p > 0) return reason + ": only tiles know dropout";
+  if (!in.known_edges) return reason + ": nobody has counted the edges";
+  const FloatCosts costs = float_costs(in, *in.known_edges);
+  return c10::str(reason, ": predicted ", costs.gather_ms, " ms by gather, ", costs.tiles_ms, " ms by tiles");
 }
 
 // Up to which density the backward pass that may follow wants lists, if it does.
@@ -110,7 +149,7 @@ double forward_window_density(const AttentionInputs& in) {
 // which the backward pass one by one would not share.
 bool by_windows(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
-  if (by_gather(in)) return false;
+  if (by_gather(in) || in.query.scalar_type() == at::kFloat) return false;
   if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
   // Lists take twice the room of tiles, and a launch takes so many heads.
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
@@ -122,6 +161,7 @@ std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit*
   const EdgeShape& shape = in.edges.shape();
   const int64_t dim = in.query.size(3),
                 clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
+  if (in.query.scalar_type() == at::kFloat) return "float32";
   if (!kernels::cuda::window_backward_takes(dim, clusters))
     return "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters";
   if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535)
@@ -204,6 +244,32 @@ AttentionForward gather_forward(const AttentionInputs& in, AttentionForward resu
   params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
   return result;
+}
+
+// All heads but `others`.
+template <typename T>
+kernels::cuda::TileForwardParams<T> tile_forward_params(const AttentionInputs& in,
+                                                        const graph::SparseHeads& others,
+                                                        AttentionForward& result) {
+  kernels::cuda::TileForwardParams<T> params;
+  params.used = used_tiles(in.edges);
+  params.left_out = few_edges(others);
+  params.shape = tile_shape(in.edges.shape());
+  params.head_dim = in.query.size(3);
+  params.scale = static_cast<float>(in.scale);
+  params.query = view<T>(in.query);
+  params.key = view<T>(in.key);
+  params.value = view<T>(in.value);
+  params.tiles = words_of(in.edges.tiles());
+  if (in.dropout_p > 0) {
+    result.dropped = dropped_edges(in, others);
+    result.dropped_missing = others.most_edges;
+    params.dropped = words_of(result.dropped);
+    params.keep_scale = keep_scale(in);
+  }
+  params.output = mutable_view<T>(result.output);
+  params.lse = result.lse.mutable_data_ptr<float>();
+  return params;
 }
 
 // The heads that the windows have, and only they.
@@ -318,27 +384,27 @@ void gather_backward(const AttentionInputs& in, const AttentionForward& forward,
 }
 
 // What both backward passes over tiles and over windows take.
-template <typename Params>
+template <typename T, typename Params>
 void fill_backward(Params& params, const AttentionInputs& in, const AttentionForward& forward,
                    const at::Tensor& grad, const AttentionBackward& result) {
   params.shape = tile_shape(in.edges.shape());
   params.head_dim = in.query.size(3);
   params.scale = static_cast<float>(in.scale);
-  params.query = view<Bf16>(in.query);
-  params.key = view<Bf16>(in.key);
-  params.value = view<Bf16>(in.value);
-  params.output = view<Bf16>(forward.output);
-  params.grad_output = view<Bf16>(grad);
+  params.query = view<T>(in.query);
+  params.key = view<T>(in.key);
+  params.value = view<T>(in.value);
+  params.output = view<T>(forward.output);
+  params.grad_output = view<T>(grad);
   params.lse = forward.lse.const_data_ptr<float>();
-  params.query_grad = mutable_view<Bf16>(result.query);
-  params.key_grad = mutable_view<Bf16>(result.key);
-  params.value_grad = mutable_view<Bf16>(result.value);
+  params.query_grad = mutable_view<T>(result.query);
+  params.key_grad = mutable_view<T>(result.key);
+  params.value_grad = mutable_view<T>(result.value);
 }
-template <typename Params>
+template <typename T, typename Params>
 void fill_learner(Params& params, const LearnerTensors& learner, const EdgeCredit& credit) {
   learner.fill(params.credit, credit);
-  params.credit.query_membership = view<Bf16>(learner.query_membership);
-  params.credit.key_side = view<Bf16>(learner.key_side);
+  params.credit.query_membership = view<T>(learner.query_membership);
+  params.credit.key_side = view<T>(learner.key_side);
   if (credit.probes) params.credit.probes = words_of(credit.probes->tiles());
 }
 
@@ -358,7 +424,7 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
     by_keys.dropped = dropped_entries(in, by_keys, true);
   }
   kernels::cuda::WindowBackwardParams params;
-  fill_backward(params, in, forward, grad, result);
+  fill_backward<Bf16>(params, in, forward, grad, result);
   params.sparse = few_edges(heads);
   params.by_queries = graph::window_lists(by_queries);
   params.by_keys = graph::window_lists(by_keys);
@@ -377,7 +443,7 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
   params.query_rows = query_rows.mutable_data_ptr<uint8_t>();
   params.key_rows = key_rows.mutable_data_ptr<uint8_t>();
   if (learner) {
-    fill_learner(params, *learner, *credit);
+    fill_learner<Bf16>(params, *learner, *credit);
     if (credit->probes) {
       params.units_by_queries = credit->probes->units()->by_queries.const_data_ptr<uint8_t>();
       params.units_by_keys = credit->probes->units()->by_keys.const_data_ptr<uint8_t>();
@@ -388,7 +454,7 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
 }
 
 // What probes in units add to the gradients of the memberships, of the heads that the tiles had.
-void unit_credit(const kernels::cuda::TileBackwardParams& tiles, const graph::EdgeUnits& units,
+void unit_credit(const kernels::cuda::TileBackwardParams<Bf16>& tiles, const graph::EdgeUnits& units,
                  const uint32_t* probes) {
   kernels::cuda::UnitCreditParams params;
   params.shape = tiles.shape;
@@ -407,20 +473,25 @@ void unit_credit(const kernels::cuda::TileBackwardParams& tiles, const graph::Ed
   check_launch("unit_credit", kernels::cuda::launch_unit_credit(params, current_stream()));
 }
 
+kernels::cuda::Tf32 tf32_products(const AttentionInputs& in) {
+  return in.matmul == Float32Matmul::kTf32 ? kernels::cuda::Tf32::kOnce : kernels::cuda::Tf32::kThrice;
+}
+
+template <typename T>
 void tile_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
                    const CreditRequest& request, AttentionBackward& result) {
   const EdgeShape& shape = in.edges.shape();
   std::optional<LearnerTensors> learner;
   if (request.learner) {
-    learner.emplace(request, in, at::kBFloat16);
+    learner.emplace(request, in, in.query.scalar_type());
     learner->give(result, *request.learner);
     result.has_discarded = true;
   }
   graph::SparseHeads sparse;
   if (window_backward_refusal(in, request.learner).empty())
     sparse = window_backward(in, forward, grad, request.learner, learner ? &*learner : nullptr, result);
-  kernels::cuda::TileBackwardParams params;
-  fill_backward(params, in, forward, grad, result);
+  kernels::cuda::TileBackwardParams<T> params;
+  fill_backward<T>(params, in, forward, grad, result);
   params.left_out = few_edges(sparse);
   const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
   params.row_values = row_values.mutable_data_ptr<float>();
@@ -444,8 +515,8 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   const graph::EdgeUnits* units = nullptr;
   if (learner) {
     const EdgeCredit& credit = *request.learner;
-    fill_learner(params, *learner, credit);
-    if (credit.probes && kernels::cuda::unit_credit_takes(params.credit.clusters))
+    fill_learner<T>(params, *learner, credit);
+    if (std::is_same_v<T, Bf16> && credit.probes && kernels::cuda::unit_credit_takes(params.credit.clusters))
       units = credit.probes->units();
     if (units) {
       params.credit.probes = nullptr;  // a pass of their own, afterwards
@@ -462,8 +533,13 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
       params.credit.discarded_transposed = words_of(credit.discarded->transposed_tiles());
     }
   }
-  check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
-  if (units) unit_credit(params, *units, words_of(request.learner->probes->tiles()));
+  if constexpr (std::is_same_v<T, Bf16>) {
+    check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
+    if (units) unit_credit(params, *units, words_of(request.learner->probes->tiles()));
+  } else {
+    check_launch("float_tile_backward",
+                 kernels::cuda::launch_float_tile_backward(params, tf32_products(in), current_stream()));
+  }
 }
 
 }  // namespace
@@ -475,7 +551,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (at::cuda::getDeviceProperties(in.query.get_device())->major != 9)
     return {"", "the kernels are built for Hopper (compute capability 9.0)"};
   if (dtype != at::kBFloat16 && dtype != at::kFloat) return {"", "the kernels take bfloat16 and float32"};
-  if (in.dropout_p > 0 && dtype == at::kFloat) return {"", "dropout on the attention weights in float32"};
+  if (in.dropout_p > 0 && dtype == at::kFloat && in.matmul == Float32Matmul::kIeee)
+    return {"", "dropout on the attention weights in float32 with ieee products"};
   if (in.value.size(3) != dim) return {"", "value and key of different head dims"};
   if (in.edges.shape().pairs() == 0) return {"", "no pairs"};
   const bool gather = by_gather(in);
@@ -490,7 +567,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
              : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
     return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +
                     " clusters is not built"};
-  if (gather) return {"gather", dtype == at::kFloat ? "float32" : "edges are rare"};
+  if (dtype == at::kFloat) return {gather ? "gather" : "tiles", float_reason(in)};
+  if (gather) return {"gather", "edges are rare"};
   if (by_windows(in)) {
     const std::string refusal = window_backward_refusal(in, credit);
     return {"windows and tiles",
@@ -501,6 +579,14 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
                       refusal};
   }
   return {"tiles", in.edges.has_csr() ? "edges are dense enough" : "the edges are tiles already"};
+}
+
+std::optional<int64_t> cuda_edge_count(const EdgeSet& edges) {
+  if (edges.has_csr()) return edges.edge_count();
+  const c10::cuda::CUDAGuard guard(edges.device());
+  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
+    return std::nullopt;
+  return edges.edges_per_head().sum().item<int64_t>();
 }
 
 AttentionForward cuda_forward(const AttentionInputs& given) {
@@ -526,26 +612,14 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
     windows->heads = in.edges.sparse_heads(density);
     window_forward(in, *windows, result);
   }
-  kernels::cuda::TileForwardParams params;
-  params.used = used_tiles(in.edges);
-  if (windows) params.left_out = few_edges(windows->heads);
-  params.shape = tile_shape(shape);
-  params.head_dim = in.query.size(3);
-  params.scale = static_cast<float>(in.scale);
-  params.query = view<Bf16>(in.query);
-  params.key = view<Bf16>(in.key);
-  params.value = view<Bf16>(in.value);
-  params.tiles = words_of(in.edges.tiles());
-  if (in.dropout_p > 0) {
-    const graph::SparseHeads by_windows = windows ? windows->heads : graph::SparseHeads();
-    result.dropped = dropped_edges(in, by_windows);
-    result.dropped_missing = by_windows.most_edges;
-    params.dropped = words_of(result.dropped);
-    params.keep_scale = keep_scale(in);
-  }
-  params.output = mutable_view<Bf16>(result.output);
-  params.lse = result.lse.mutable_data_ptr<float>();
-  check_launch("tile_forward", kernels::cuda::launch_tile_forward(params, current_stream()));
+  const graph::SparseHeads others = windows ? windows->heads : graph::SparseHeads();
+  if (in.query.scalar_type() == at::kFloat)
+    check_launch("float_tile_forward",
+                 kernels::cuda::launch_float_tile_forward(tile_forward_params<float>(in, others, result),
+                                                          tf32_products(in), current_stream()));
+  else
+    check_launch("tile_forward", kernels::cuda::launch_tile_forward(
+                                     tile_forward_params<Bf16>(in, others, result), current_stream()));
   return result;
 }
 
@@ -562,12 +636,10 @@ AttentionBackward cuda_backward(const AttentionInputs& given, const AttentionFor
   result.key = at::empty(in.key.sizes(), in.key.options());
   result.value = at::empty(in.value.sizes(), in.value.options());
   const bool gather = forward.backend ? forward.gathered : by_gather(in);
-  if (!gather)
-    tile_backward(in, forward, grad, request, result);
-  else if (in.query.scalar_type() == at::kFloat)
-    gather_backward<float>(in, forward, grad, request, result);
-  else
-    gather_backward<Bf16>(in, forward, grad, request, result);
+  const bool fp32 = in.query.scalar_type() == at::kFloat;
+  const auto backward = gather ? (fp32 ? gather_backward<float> : gather_backward<Bf16>)
+                               : (fp32 ? tile_backward<float> : tile_backward<Bf16>);
+  backward(in, forward, grad, request, result);
   return result;
 }
 

@@ -18,6 +18,9 @@ struct CudaChoice {
 };
 CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* credit);
 
+// How many edges there are; asks the device, and waits for it, unless a stream is being captured.
+std::optional<int64_t> cuda_edge_count(const EdgeSet& edges);
+
 AttentionForward cuda_forward(const AttentionInputs& in);
 // Also fills in the gradients of the memberships when the request has a learner.
 AttentionBackward cuda_backward(const AttentionInputs& in, const AttentionForward& forward,

@@ -89,6 +89,10 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
   in.value = value;
   in.edges = edges;
   in.scale = scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(3), 1))));
+  if (query.is_cuda() && query.scalar_type() == at::kFloat) {
+    in.matmul = float32_matmul();
+    if (in.matmul != Float32Matmul::kIeee) in.known_edges = cuda_edge_count(edges);
+  }
   return in;
 }
 

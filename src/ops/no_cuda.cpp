@@ -16,6 +16,9 @@ constexpr const char* kWhy =
 CudaChoice choose_cuda_attention(const AttentionInputs&, const EdgeCredit*) {
   return {"", kWhy};
 }
+std::optional<int64_t> cuda_edge_count(const EdgeSet&) {
+  return std::nullopt;
+}
 AttentionForward cuda_forward(const AttentionInputs&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
 }

@@ -10,9 +10,10 @@ namespace edgewise::kernels::cuda {
 
 // The plain way for one row, by one warp: two visits of its edges, maximum first. `dropped` says of column
 // `column` of tile `tile` whether dropout removes it.
+template <typename T>
 struct RowInputs {
-  const __nv_bfloat16 *query, *key, *value;  // of the row; of its head
-  int64_t key_stride, value_stride;          // from token to token
+  const T *query, *key, *value;      // of the row; of its head
+  int64_t key_stride, value_stride;  // from token to token
   float scale, keep_scale;
   const uint32_t* tiles;  // the strip of tiles that holds the row
   int row_in_tile, column_tiles;
@@ -21,14 +22,14 @@ struct RowInputs {
     return (plane[tile * kTileWords + tile_word(row_in_tile, column)] >> tile_bit(row_in_tile, column)) & 1;
   }
 };
-template <int D, typename Dropped>
-__device__ void attend_row(const RowInputs& p, const Dropped& dropped, __nv_bfloat16* out, float* lse) {
+template <int D, typename T, typename Dropped>
+__device__ void attend_row(const RowInputs<T>& p, const Dropped& dropped, T* out, float* lse) {
   const int lane = threadIdx.x % 32;
   const auto edge = [&](int tile, int column) { return p.bit(p.tiles, tile, column); };
   const auto logit = [&](int64_t j) {
     float sum = 0;
     for (int d = 0; d < D; ++d)
-      sum += __bfloat162float(p.query[d]) * __bfloat162float(p.key[j * p.key_stride + d]);
+      sum += static_cast<float>(p.query[d]) * static_cast<float>(p.key[j * p.key_stride + d]);
     return sum * p.scale;
   };
   float top = -INFINITY, total = 0;
@@ -53,13 +54,13 @@ __device__ void attend_row(const RowInputs& p, const Dropped& dropped, __nv_bflo
       for (unsigned rest = __ballot_sync(~0u, kept); rest; rest &= rest - 1) {
         const int from = __ffs(rest) - 1;
         const float a = __shfl_sync(~0u, weight, from);
-        const __nv_bfloat16* v = p.value + static_cast<int64_t>(tile * 64 + half + from) * p.value_stride;
+        const T* v = p.value + static_cast<int64_t>(tile * 64 + half + from) * p.value_stride;
         for (int n = 0; n < kPerLane; ++n)
-          if (n * 32 + lane < D) sum[n] += a * __bfloat162float(v[n * 32 + lane]);
+          if (n * 32 + lane < D) sum[n] += a * static_cast<float>(v[n * 32 + lane]);
       }
     }
   for (int n = 0; n < kPerLane; ++n)
-    if (n * 32 + lane < D) out[n * 32 + lane] = __float2bfloat16(sum[n] / total * p.keep_scale);
+    if (n * 32 + lane < D) out[n * 32 + lane] = static_cast<T>(sum[n] / total * p.keep_scale);
   if (lane == 0) *lse = highest + logf(total);
 }
 

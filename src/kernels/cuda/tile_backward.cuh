@@ -13,37 +13,14 @@
 #include <type_traits>
 
 #include "kernels/cuda/bit_tiles.cuh"
-#include "kernels/cuda/tile_params.h"
+#include "kernels/cuda/tile_pass.cuh"
 #include "kernels/cuda/used_tiles.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace edgewise::kernels::cuda {
 namespace {  // each head dim is compiled by itself
 
-constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;
 constexpr int kStages = 3;
-
-// One pass, as the kernel sees it.
-struct PassParams {
-  int batch, heads, outer, inner;  // tokens on each side
-  float scale;
-  HeadTensor<const Bf16> outer_a, inner_a;   // scores: query and key, or key and query
-  HeadTensor<const Bf16> outer_b, inner_b;   // u: grad_output and value, or value and grad_output
-  HeadTensor<const Bf16> inner_c;            // memberships of the inner side
-  const uint32_t *tiles, *probes, *dropped;  // by outer tokens
-  float keep_scale;
-  const int32_t *outer_lengths, *inner_lengths;
-  UsedTiles used;
-  FewEdges left_out;
-  const float* row_values;  // [2, B*H*L] lse log2(e) and ubar of the queries
-  int64_t query_count;      // B*H*L
-  bool paper;
-  float clip;
-  const float *density_grad, *probe_rates;
-  const uint32_t *fixed, *discarded;  // by outer tokens, as the tiles; null = none
-  HeadTensor<Bf16> grad_a, grad_b;    // of outer_a and, in the column pass, of outer_b
-  HeadTensor<float> grad_c;           // of the outer side's memberships
-};
 
 __device__ const __nv_bfloat16* bf16(const Bf16* pointer) {
   return reinterpret_cast<const __nv_bfloat16*>(pointer);
@@ -123,7 +100,8 @@ __device__ bool has_bit(uint32_t word, int j, int e) {
 }
 
 template <typename Pass>
-__global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_constant__ PassParams p) {
+__global__ void __launch_bounds__(Pass::kThreads, 1)
+    tile_backward(const __grid_constant__ PassParams<Bf16> p) {
   constexpr int D = Pass::D, C = Pass::C, kThreads = Pass::kThreads, kRows = Pass::kRows;
   constexpr bool kColumns = Pass::kColumns;
   extern __shared__ uint8_t raw[];
@@ -479,37 +457,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1) tile_backward(const __grid_
   }
 }
 
-// lse log2(e) and ubar = grad_output . output of every query; four lanes a row.
-template <int D>
-__global__ void row_values(const __grid_constant__ TileBackwardParams p) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t rows = p.shape.batch * p.shape.heads * p.shape.queries, row = index / 4;
-  const int part = index % 4;
-  float sum = 0;
-  const bool wanted = row < rows && !p.left_out.has(row / p.shape.queries);
-  if (wanted) {
-    const int64_t head_index = row / p.shape.queries, item = head_index / p.shape.heads,
-                  head = head_index % p.shape.heads;
-    const __nv_bfloat16* o = bf16(p.output.head(item, head)) + row % p.shape.queries * p.output.row_stride;
-    const __nv_bfloat16* g =
-        bf16(p.grad_output.head(item, head)) + row % p.shape.queries * p.grad_output.row_stride;
-#pragma unroll
-    for (int d = part * (D / 4); d < (part + 1) * (D / 4); d += 2) {
-      const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(o + d));
-      const float2 y = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(g + d));
-      sum += x.x * y.x + x.y * y.y;
-    }
-  }
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  sum += __shfl_xor_sync(~0u, sum, 2);
-  if (wanted && part == 0) {
-    p.row_values[row] = p.lse[row] * kLog2E;
-    p.row_values[rows + row] = sum;
-  }
-}
-
 template <typename Pass>
-cudaError_t launch_pass(const PassParams& params, cudaStream_t stream) {
+cudaError_t launch_pass(const PassParams<Bf16>& params, cudaStream_t stream) {
   auto* const kernel = tile_backward<Pass>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Pass::kBytes);
@@ -522,7 +471,7 @@ cudaError_t launch_pass(const PassParams& params, cudaStream_t stream) {
 
 // One side, in as few launches as registers allow.
 template <int D, int C, bool kColumns, int kCredit>
-cudaError_t launch_side(const PassParams& pass, cudaStream_t stream) {
+cudaError_t launch_side(const PassParams<Bf16>& pass, cudaStream_t stream) {
   constexpr int kPlain = kCredit & (kDropped | kListed);  // what a launch without credit keeps of the flags
   if constexpr (D <= 32 || (D == 64 && C <= 32)) {
     return launch_pass<Pass<D, C, kColumns, kCredit, kSumA | kSumB | (C > 0 ? kSumC : 0)>>(pass, stream);
@@ -545,50 +494,15 @@ cudaError_t launch_side(const PassParams& pass, cudaStream_t stream) {
 }
 
 template <int D, int C, int kCredit>
-cudaError_t launch_both(const TileBackwardParams& p, cudaStream_t stream) {
-  const TileCreditParams& credit = p.credit;
-  const int64_t rows = p.shape.batch * p.shape.heads * p.shape.queries;
-  if (rows > 0) row_values<D><<<static_cast<unsigned>((rows * 4 + 255) / 256), 256, 0, stream>>>(p);
-  PassParams pass{};
-  pass.batch = static_cast<int>(p.shape.batch);
-  pass.heads = static_cast<int>(p.shape.heads);
-  pass.scale = p.scale;
-  pass.row_values = p.row_values;
-  pass.query_count = rows;
-  pass.paper = credit.paper;
-  pass.clip = credit.clip;
-  pass.keep_scale = p.keep_scale;
-  pass.density_grad = credit.density_grad;
-  pass.left_out = p.left_out;
-  pass.probe_rates = credit.probe_rates;
-
-  pass.outer = static_cast<int>(p.shape.queries);
-  pass.inner = static_cast<int>(p.shape.keys);
-  pass.outer_a = p.query, pass.inner_a = p.key, pass.outer_b = p.grad_output, pass.inner_b = p.value;
-  pass.inner_c = credit.key_side;
-  pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
-  pass.fixed = credit.fixed, pass.discarded = credit.discarded;
-  pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
-  pass.used = p.used;
-  pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
-  if (const cudaError_t error = launch_side<D, C, false, kCredit>(pass, stream); error != cudaSuccess)
+cudaError_t launch_both(const TileBackwardParams<Bf16>& p, cudaStream_t stream) {
+  launch_row_values<D>(p, stream);
+  if (const cudaError_t error = launch_side<D, C, false, kCredit>(row_pass(p), stream); error != cudaSuccess)
     return error;
-
-  pass.outer = static_cast<int>(p.shape.keys);
-  pass.inner = static_cast<int>(p.shape.queries);
-  pass.outer_a = p.key, pass.inner_a = p.query, pass.outer_b = p.value, pass.inner_b = p.grad_output;
-  pass.inner_c = credit.query_membership;
-  pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed,
-  pass.dropped = p.dropped_transposed;
-  pass.fixed = credit.fixed_transposed, pass.discarded = credit.discarded_transposed;
-  pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
-  pass.used = p.used.by_keys();
-  pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
-  return launch_side<D, C, true, kCredit>(pass, stream);
+  return launch_side<D, C, true, kCredit>(column_pass(p), stream);
 }
 
 template <int D, int C, int kCredit>
-cudaError_t launch_dropout(const TileBackwardParams& p, cudaStream_t stream) {
+cudaError_t launch_dropout(const TileBackwardParams<Bf16>& p, cudaStream_t stream) {
   if (p.dropped) return launch_both<D, C, kCredit | kDropped>(p, stream);
   if constexpr ((kCredit & kProbed) == 0) {
     // Discarded pairs may lie in tiles without edges.
@@ -601,8 +515,8 @@ cudaError_t launch_dropout(const TileBackwardParams& p, cudaStream_t stream) {
 
 // Whatever shapes the credit is rare enough to share one kernel, with and without probes.
 template <int D, int C>
-cudaError_t launch_credit(const TileBackwardParams& p, cudaStream_t stream) {
-  const TileCreditParams& credit = p.credit;
+cudaError_t launch_credit(const TileBackwardParams<Bf16>& p, cudaStream_t stream) {
+  const TileCreditParams<Bf16>& credit = p.credit;
   if (credit.paper || credit.clip > 0 || credit.density_grad || credit.fixed || credit.discarded)
     return credit.probes ? launch_dropout<D, C, kProbed | kShaped>(p, stream)
                          : launch_dropout<D, C, kShaped>(p, stream);
@@ -610,7 +524,7 @@ cudaError_t launch_credit(const TileBackwardParams& p, cudaStream_t stream) {
 }
 
 template <int D>
-cudaError_t launch_clusters(const TileBackwardParams& p, cudaStream_t stream) {
+cudaError_t launch_clusters(const TileBackwardParams<Bf16>& p, cudaStream_t stream) {
   switch (p.credit.clusters) {
     case 0:
       return launch_dropout<D, 0, kSame>(p, stream);

@@ -4,7 +4,7 @@
 
 namespace edgewise::kernels::cuda {
 
-int launch_tile_backward_16(const TileBackwardParams& p, Stream stream) {
+int launch_tile_backward_16(const TileBackwardParams<Bf16>& p, Stream stream) {
   return launch_clusters<16>(p, static_cast<cudaStream_t>(stream));
 }
 

@@ -5,9 +5,14 @@
 
 namespace edgewise::kernels::cuda {
 
-int launch_tile_backward_16(const TileBackwardParams& params, Stream stream);
-int launch_tile_backward_32(const TileBackwardParams& params, Stream stream);
-int launch_tile_backward_64(const TileBackwardParams& params, Stream stream);
-int launch_tile_backward_128(const TileBackwardParams& params, Stream stream);
+int launch_tile_backward_16(const TileBackwardParams<Bf16>& params, Stream stream);
+int launch_tile_backward_32(const TileBackwardParams<Bf16>& params, Stream stream);
+int launch_tile_backward_64(const TileBackwardParams<Bf16>& params, Stream stream);
+int launch_tile_backward_128(const TileBackwardParams<Bf16>& params, Stream stream);
+
+int launch_float_tile_backward_16(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
+int launch_float_tile_backward_32(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
+int launch_float_tile_backward_64(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
+int launch_float_tile_backward_128(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
 
 }  // namespace edgewise::kernels::cuda

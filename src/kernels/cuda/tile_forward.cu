@@ -37,7 +37,7 @@ struct SharedTiles {
 
 template <int D, bool kDropout, bool kListed>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
-    tile_forward(const __grid_constant__ TileForwardParams p) {
+    tile_forward(const __grid_constant__ TileForwardParams<Bf16> p) {
   extern __shared__ uint8_t raw[];
   using Shared = SharedTiles<D, kDropout>;
   constexpr int kTiles = Shared::kTiles;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     for (int n = 0; n < 8; ++n) {
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
-      const RowInputs row_inputs{query + again_row * p.query.row_stride,
+      const RowInputs<__nv_bfloat16> row_inputs{query + again_row * p.query.row_stride,
                                  key,
                                  value,
                                  p.key.row_stride,
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 }
 
 template <int D, bool kDropout, bool kListed>
-int launch(const TileForwardParams& p, Stream stream) {
+int launch(const TileForwardParams<Bf16>& p, Stream stream) {
   constexpr int kBytes = SharedTiles<D, kDropout>::kBytes;
   auto* const kernel = tile_forward<D, kDropout, kListed>;
   static const cudaError_t ready =
@@ -245,7 +245,7 @@ int launch(const TileForwardParams& p, Stream stream) {
 }
 
 template <int D>
-int launch(const TileForwardParams& p, Stream stream) {
+int launch(const TileForwardParams<Bf16>& p, Stream stream) {
   if (p.dropped) return launch<D, true, false>(p, stream);
   return p.used.flags && p.shape.column_tiles() <= kMostListedTiles ? launch<D, false, true>(p, stream)
                                                                     : launch<D, false, false>(p, stream);
@@ -257,7 +257,7 @@ bool tile_forward_takes(int64_t head_dim) {
   return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128;
 }
 
-int launch_tile_forward(const TileForwardParams& p, Stream stream) {
+int launch_tile_forward(const TileForwardParams<Bf16>& p, Stream stream) {
   switch (p.head_dim) {
     case 16:
       return launch<16>(p, stream);

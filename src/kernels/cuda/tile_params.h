@@ -49,32 +49,40 @@ struct UsedTiles {
   constexpr UsedTiles by_keys() const { return {flags, head_stride, inner_stride, outer_stride}; }
 };
 
+// T: Bf16, or float for the kernels whose operands are tf32 (Tf32).
+template <typename T>
 struct TileForwardParams {
   TileShape shape;
   int64_t head_dim = 0;  // D of query, key and value: 16, 32, 64 or 128
   float scale = 1;
-  HeadTensor<const Bf16> query, key, value;  // [B, H, L or S, D], rows aligned to 16 bytes
-  const uint32_t* tiles = nullptr;           // edges
+  HeadTensor<const T> query, key, value;  // [B, H, L or S, D], rows aligned to 16 bytes
+  const uint32_t* tiles = nullptr;        // edges
   const uint32_t* dropped =
       nullptr;           // edges whose weight dropout removes (TileDropoutParams); null = no dropout
   float keep_scale = 1;  // 1 / (1 - p) with dropout
   const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
   UsedTiles used;                        // without dropout
   FewEdges left_out;                     // heads that others compute (window_params.h)
-  HeadTensor<Bf16> output;               // [B, H, L, D]
+  HeadTensor<T> output;                  // [B, H, L, D]
   float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
 };
 bool tile_forward_takes(int64_t head_dim);
-int launch_tile_forward(const TileForwardParams& params, Stream stream);  // a cudaError_t
+int launch_tile_forward(const TileForwardParams<Bf16>& params, Stream stream);  // a cudaError_t
+
+// How a product of fp32 numbers is formed on tensor cores: each operand rounded to tf32, or each the sum of
+// two tf32 numbers, of whose four products three count.
+enum class Tf32 { kOnce, kThrice };
+int launch_float_tile_forward(const TileForwardParams<float>& params, Tf32 products, Stream stream);
 
 // Per-edge credit G = dL/dp of the learner, from the gradient d = a (u - ubar) that attention sends to a
 // logit:
 //   present edge  clip(rule(d) + density_grad[h]),  rule: d, or d s (kPaper)
 //   probe edge    d / (1 + a) / probe_rate[b]       (what adding it would have done)
+template <typename T>
 struct TileCreditParams {
   int64_t clusters = 0;                         // C; 0 = no learner
-  HeadTensor<const Bf16> query_membership;      // [B, H, L, C]
-  HeadTensor<const Bf16> key_side;              // [B, H, S, C]
+  HeadTensor<const T> query_membership;         // [B, H, L, C]
+  HeadTensor<const T> key_side;                 // [B, H, S, C]
   bool paper = false;                           // rule d s instead of d
   float clip = 0;                               // 0 = none
   const float* density_grad = nullptr;          // [H], added to every present edge; null = 0
@@ -89,12 +97,13 @@ struct TileCreditParams {
   HeadTensor<float> key_side_grad;          // [B, H, S, C]
 };
 
+template <typename T>
 struct TileBackwardParams {
   TileShape shape;
   int64_t head_dim = 0;
   float scale = 1;
-  HeadTensor<const Bf16> query, key, value;    // as in the forward pass
-  HeadTensor<const Bf16> output, grad_output;  // [B, H, L, D]
+  HeadTensor<const T> query, key, value;       // as in the forward pass
+  HeadTensor<const T> output, grad_output;     // [B, H, L, D]
   const float* lse = nullptr;                  // [B*H*L]
   const uint32_t* tiles = nullptr;             // edges
   const uint32_t* tiles_transposed = nullptr;  // the same edges by keys: [B*H, ceil(S/64), ceil(L/64), 128]
@@ -106,11 +115,12 @@ struct TileBackwardParams {
   UsedTiles used;                          // without dropout and probes
   FewEdges left_out;                       // heads that others compute (window_params.h)
   float* row_values = nullptr;             // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
-  HeadTensor<Bf16> query_grad, key_grad, value_grad;
-  TileCreditParams credit;
+  HeadTensor<T> query_grad, key_grad, value_grad;
+  TileCreditParams<T> credit;
 };
 bool tile_backward_takes(int64_t head_dim, int64_t clusters);
-int launch_tile_backward(const TileBackwardParams& params, Stream stream);
+int launch_tile_backward(const TileBackwardParams<Bf16>& params, Stream stream);
+int launch_float_tile_backward(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
 
 // What probes that come in units (probe_units.h) add to the gradients of the memberships, after
 // launch_tile_backward with the same tensors, row_values among them, and without probes.
@@ -122,7 +132,7 @@ struct UnitCreditParams {
   const float* row_values = nullptr;                        // as launch_tile_backward left them
   FewEdges left_out;                                        // as there
   const uint8_t *by_queries = nullptr, *by_keys = nullptr;  // flags (UnitProbeParams)
-  TileCreditParams credit;                                  // clusters, memberships, probes, rates, gradients
+  TileCreditParams<Bf16> credit;                            // clusters, memberships, probes, rates, gradients
 };
 bool unit_credit_takes(int64_t clusters);
 int launch_unit_credit(const UnitCreditParams& params, Stream stream);

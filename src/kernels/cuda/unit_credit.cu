@@ -207,7 +207,7 @@ cudaError_t launch_pass(const UnitPassParams& p, int64_t heads, cudaStream_t str
 
 template <int D>
 int launch_both(const UnitCreditParams& p, cudaStream_t stream) {
-  const TileCreditParams& credit = p.credit;
+  const TileCreditParams<Bf16>& credit = p.credit;
   const int64_t heads = p.shape.batch * p.shape.heads;
   UnitPassParams pass{};
   pass.heads = static_cast<int>(p.shape.heads);

@@ -489,7 +489,7 @@ template <int D, int C, EdgeRule kRule, bool kDropout>
 cudaError_t launch_window_sides(const WindowBackwardParams& p, cudaStream_t stream) {
   pack_side<D, C>(p, true, stream);
   pack_side<D, C>(p, false, stream);
-  const TileCreditParams& credit = p.credit;
+  const TileCreditParams<Bf16>& credit = p.credit;
   WindowPassParams pass{};
   pass.heads = static_cast<int>(p.shape.heads);
   pass.scale = p.scale;

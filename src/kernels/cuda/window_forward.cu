@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = first + n + 8 * half, column_tiles = static_cast<int>(p.shape.column_tiles());
       const auto bf16 = [](const Bf16* from) { return reinterpret_cast<const __nv_bfloat16*>(from); };
-      const RowInputs row_inputs{
+      const RowInputs<__nv_bfloat16> row_inputs{
           bf16(own + again * p.query.row_stride),
           bf16(p.key.head(item, head)),
           bf16(p.value.head(item, head)),

@@ -84,7 +84,7 @@ struct WindowBackwardParams {
   uint8_t *query_rows = nullptr,  // scratch: [B*H, 256 blocks(L), window_row_bytes]
       *key_rows = nullptr;        // and by blocks(S)
   HeadTensor<Bf16> query_grad, key_grad, value_grad;
-  TileCreditParams credit;  // without transposed, fixed and discarded planes
+  TileCreditParams<Bf16> credit;  // without transposed, fixed and discarded planes
   const uint8_t *units_by_queries = nullptr, *units_by_keys = nullptr;  // with credit.probes
 };
 bool window_backward_takes(int64_t head_dim, int64_t clusters);
