@@ -191,15 +191,15 @@ void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Cu
       time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double density = static_cast<double>(size) / static_cast<double>(n);
   report.add({a.row("forward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.forward,
-              dense.forward});
+              dense.forward, a.dtype});
   report.add({a.row("backward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.backward,
-              dense.backward});
+              dense.backward, a.dtype});
 }
 
 // One long sequence with a few random edges a row, where no dense attention is measured beside it.
 int run_long(const Arguments& a) {
   const int64_t n = a.long_tokens, heads = 1, dim = a.dims.front();
-  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(bench_dtype(a.dtype));
   const auto make = [&] { return at::randn({1, heads, n, dim}, options); };
   Inputs in{make(), make(), make(), make(), {}, {}};
   for (const at::Tensor& x : {in.query, in.key, in.value}) x.requires_grad_();
@@ -215,9 +215,8 @@ int run_long(const Arguments& a) {
       time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double count = static_cast<double>(n * a.row_edges);
   std::cout << "{\"case\": \"long sequence\", \"n\": " << n << ", \"heads\": " << heads
-            << ", \"dim\": " << dim << ", \"edges_per_row\": " << a.row_edges
-            << ", \"dtype\": \"bf16\", \"forward_ms\": " << times.forward
-            << ", \"forward_and_backward_ms\": " << times.both
+            << ", \"dim\": " << dim << ", \"edges_per_row\": " << a.row_edges << ", \"dtype\": \"" << a.dtype
+            << "\", \"forward_ms\": " << times.forward << ", \"forward_and_backward_ms\": " << times.both
             << ", \"edges_per_second\": " << count / times.both * 1e3 << "}" << std::endl;
   return 0;
 }
@@ -242,7 +241,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     options.dropout_p = a.dropout;
     const EdgeSet edges = sample();
     const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
-      report.add({a.row(name), n, dim, c, density, ms, dense_ms});
+      report.add({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype});
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
     const Times given = time_attention(a, in, plain);
@@ -312,8 +311,8 @@ int run(const Arguments& a) {
     return 0;
   }
   TORCH_CHECK(torch::cuda::is_available(), "bench cuda: expected a CUDA device; found none");
-  if (a.long_tokens > 0) return run_long(a);
   at::globalContext().setFloat32MatmulPrecision(a.allow_tf32 ? "high" : "highest");
+  if (a.long_tokens > 0) return run_long(a);
   CudaReport report(a.json);
   for (const int64_t dim : a.dims)
     for (const int64_t n : a.lengths) {

@@ -18,8 +18,8 @@ CudaReport::CudaReport(bool json)
 void CudaReport::add(CudaRow row) {
   if (json_)
     std::cout << "{\"case\": \"" << row.name << "\", \"n\": " << row.n << ", \"dim\": " << row.dim
-              << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density
-              << ", \"dtype\": \"bf16\", \"edgewise_ms\": " << row.ms << ", \"dense_ms\": " << row.dense_ms
+              << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density << ", \"dtype\": \""
+              << row.dtype << "\", \"edgewise_ms\": " << row.ms << ", \"dense_ms\": " << row.dense_ms
               << ", \"ratio\": " << row.ms / row.dense_ms << "}" << std::endl;
   table_.add({row.name, std::to_string(row.n), std::to_string(row.dim),
               row.clusters ? std::to_string(row.clusters) : "-", percent(row.density, 1), fixed(row.ms, 3),
@@ -35,7 +35,7 @@ void CudaReport::read(const std::string& path) {
                       "; got ", line);
     if (!values.contains("dense_ms")) continue;
     add({values.at("case"), values.at("n"), values.at("dim"), values.at("clusters"), values.at("density"),
-         values.at("edgewise_ms"), values.at("dense_ms")});
+         values.at("edgewise_ms"), values.at("dense_ms"), values.value("dtype", "bf16")});
   }
 }
 

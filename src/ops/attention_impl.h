@@ -29,8 +29,9 @@ struct AttentionInputs {
   // [B*H] int64 on CPU (on the device, where a pass is recorded): stream keys of the dropout; undefined when
   // dropout_p = 0.
   at::Tensor head_keys;
-  bool gradients_follow = false;  // a backward pass may follow
-  int64_t learner_clusters = 0;   // and serve a learner with so many clusters
+  bool gradients_follow = false;                // a backward pass may follow
+  int64_t learner_clusters = 0;                 // and serve a learner with so many clusters
+  double learner_probes = 0;                    // and with probes, this share of the absent pairs
   Float32Matmul matmul = Float32Matmul::kIeee;  // of float32 on CUDA
   std::optional<int64_t> known_edges = {};      // how many edges there are, if the host knows
 

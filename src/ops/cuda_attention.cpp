@@ -91,24 +91,26 @@ bool rarer_than(double density, const EdgeSet& edges) {
 
 // Milliseconds of a call in float32, forward and, if gradients follow, backward, from what an H200 was
 // measured to take with all its SMs at work (docs/kernels/cuda-tiles.md, "fp32"), in picoseconds: an edge
-// costs its gathered rows and, where there are only tiles yet, its place in the lists; a pair of a tile its
+// costs its gathered rows and, where there are only tiles yet, its places in the lists; a pair of a tile its
 // products.
 struct FloatCosts {
   double gather_ms, tiles_ms;
 };
 FloatCosts float_costs(const AttentionInputs& in, int64_t edge_count) {
   const double edges = static_cast<double>(edge_count), pairs = static_cast<double>(in.edges.shape().pairs()),
-               dim = static_cast<double>(in.query.size(3)),
+               dim = static_cast<double>(in.query.size(3)), probes = in.learner_probes * (pairs - edges),
                clusters =
                    in.learner_clusters > 0 ? static_cast<double>(padded_clusters(in.learner_clusters)) : 0;
-  const bool once = in.matmul == Float32Matmul::kTf32;
-  double edge_ps = 6 + dim + (in.edges.has_csr() ? 0 : 13);
-  double pair_ps = once ? 0.3 + 0.023 * dim : 0.067 * dim;
+  constexpr double kList = 12, kListByKeys = 128;  // of an edge that only tiles have
+  const bool once = in.matmul == Float32Matmul::kTf32, listed = in.edges.has_csr();
+  double gather_ps = edges * (6 + dim + (listed ? 0 : kList));
+  double pair_ps = once ? 0.35 + 0.0235 * dim : 0.0685 * dim;
   if (in.gradients_follow) {
-    edge_ps += 2 * dim + 1.2 * clusters + (in.edges.has_csr() ? 0 : 127);
-    pair_ps += once ? 0.7 + 0.095 * dim + 0.05 * clusters : 0.24 * dim + 0.1 * clusters;
+    gather_ps += (edges + probes) * (2 * dim + 1.2 * clusters) + (listed ? 0 : edges * kListByKeys) +
+                 probes * (kList + kListByKeys);
+    pair_ps += once ? 0.7 + 0.095 * dim + 0.06 * clusters : 0.244 * dim + 0.11 * clusters;
   }
-  return {edges * edge_ps * 1e-9, pairs * pair_ps * 1e-9};
+  return {gather_ps * 1e-9, pairs * pair_ps * 1e-9};
 }
 
 bool by_gather(const AttentionInputs& in) {

@@ -229,8 +229,9 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReference) {
   }
 }
 
-// The same in fp32, by tiles of tf32 operands; rare edges go one by one, in fp32 itself. There many rows have
-// a single edge, whose credit is exactly 0, and what rounding leaves of it shows beside clipped gradients.
+// The same in fp32, by tiles of tf32 operands or, for rare edges where that is faster, in fp32 edge by edge.
+// With rare edges many rows have a single one, whose credit is exactly 0: what rounding leaves of it counts
+// whole.
 TEST_F(CudaLearner, GetsTheGradientsOfTheReferenceInFloat32) {
   std::map<std::string, double> largest;
   for (const Case& c : kCases) {
@@ -241,8 +242,8 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReferenceInFloat32) {
       const kit::ForcedFloat32Matmul forced(matmul);
       const Grads found = run(c, at::kCUDA, at::kFloat, at::kFloat, graph.edges, graph.probes);
       const std::string name = std::string(to_string(matmul)) + ", " + c.name;
-      const bool only_edges = c.edge_density < 0.02 && c.clip > 0;
-      const double limit = matmul == Float32Matmul::kTf32 ? 3e-3 : only_edges ? 5e-5 : 5e-6;
+      const bool rare = c.edge_density < 0.02;
+      const double limit = matmul == Float32Matmul::kTf32 ? (rare ? 1e-2 : 3e-3) : (rare ? 5e-5 : 5e-6);
       const auto check = [&](const at::Tensor& f, const at::Tensor& e, const char* what) {
         EXPECT_LE(error(f, e), limit) << name << ", " << what;
         double& so_far = largest[std::string(to_string(matmul))];
