@@ -26,7 +26,7 @@ using kit::ForcedFloat32Matmul;
 using ::testing::HasSubstr;
 
 // Norm of the difference over the norm. A number rounded to tf32 is off by 2^-12 on average. tf32x3 leaves
-// out 2^-21 of a product at most; the rest is the rounding of sums and of the exponential, as in fp32.
+// out 2^-20 of a product at most; the rest is the rounding of sums and of the exponential, as in fp32.
 double bound(Float32Matmul matmul) {
   return matmul == Float32Matmul::kTf32 ? 2e-3 : 3e-6;
 }

@@ -35,7 +35,7 @@ struct Pass {
 };
 
 // The bits of a lane's pairs in one tile.
-struct PairWords16 {
+struct LaneBits {
   uint32_t edges = 0, dropped = 0, probes = 0, fixed = 0, discarded = 0;
 };
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, Pass::kBlocks)
   const HalfTiles walk(p.discarded || p.probes ? UsedTiles() : p.used, head_index, outer_tile, 1, gridDim.x,
                        outer_tile * kRows < outer_count ? inner_count : 0, list);
   const auto load_words = [&](int visit) {
-    PairWords16 words;
+    LaneBits words;
     if (visit >= walk.visits) return words;
     const int64_t at = strip + static_cast<int64_t>(walk.tile(visit)) * kTileWords;
     words.edges = __ldg(p.tiles + at);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, Pass::kBlocks)
   };
 #pragma unroll
   for (int half = 0; half < kStages - 1; ++half) load_half(half);
-  PairWords16 words, next_words = load_words(0);
+  LaneBits words, next_words = load_words(0);
 
   OuterRows<Pass::kProducts, D, 1, Pass::kKeptA> outer_a(p.outer_a.head(item, head), p.outer_a.row_stride,
                                                          first_row, outer_count);

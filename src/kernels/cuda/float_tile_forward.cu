@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const float* const key = p.key.head(item, head);
   const float* const value = p.value.head(item, head);
 
-  // The words of this lane's 16 queries m in the tile of `visit`.
+  // The tiles of 16 queries m, and this lane's words of them in the tile of `visit`.
   const auto strip = [&](int m) {
     return (static_cast<int64_t>(head_index) * row_tiles + (first_row / 16 + m) / 4) * column_tiles *
            kTileWords;

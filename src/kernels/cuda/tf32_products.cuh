@@ -3,7 +3,7 @@
 //   scores   S[16, 32] = A[16, D] B[32, D]^T     A: rows of a warp, B: 32 tokens in shared memory
 //   outputs  O[16, W] += P[16, 32] B[32, W]      P: what the scores became, in the order they came in
 // Tf32::kOnce cuts every operand to tf32's 11 bits. Tf32::kThrice writes it as high + low, both tf32, and
-// adds low high + high low + high high; low low, below 2^-21 of the product, is left out.
+// adds low high + high low + high high; low low, below 2^-20 of the product, is left out.
 //
 // mma.sync takes k = lane % 4 and lane % 4 + 4 of eight from a lane. Sums over k may be dealt out as one
 // likes if both operands agree, so that nobody exchanges anything: of the head dims a lane takes eight

@@ -213,15 +213,15 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
       if ((bad >> (4 * n) & 0xF) == 0) continue;
       const int again = warp * 16 + n + 8 * half, again_row = row_tile * 64 + again;
       const RowInputs<__nv_bfloat16> row_inputs{query + again_row * p.query.row_stride,
-                                 key,
-                                 value,
-                                 p.key.row_stride,
-                                 p.value.row_stride,
-                                 p.scale,
-                                 p.keep_scale,
-                                 tiles,
-                                 again,
-                                 used_tiles};
+                                                key,
+                                                value,
+                                                p.key.row_stride,
+                                                p.value.row_stride,
+                                                p.scale,
+                                                p.keep_scale,
+                                                tiles,
+                                                again,
+                                                used_tiles};
       const auto is_dropped = [&](int tile, int column) {
         return kDropout && row_inputs.bit(dropped, tile, column);
       };
