@@ -34,7 +34,9 @@ std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, co
   TORCH_CHECK_NOT_IMPLEMENTED(
       c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
       "EdgeSet: a list of edges has as many places as there are edges, which the host must wait for; a CUDA "
-      "graph cannot be captured then. Kernels that read tiles need no list: use train.precision = bf16");
+      "graph cannot be captured then. Kernels that read tiles need no list; edgewise doctor --explain says "
+      "what takes "
+      "a call and why");
   const at::Tensor degrees = cuda_tile_degrees(shape, tiles);
   at::Tensor offsets = at::zeros({shape.rows() + 1}, tiles.options().dtype(at::kLong));
   offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees, 0, at::kLong));

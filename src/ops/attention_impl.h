@@ -32,6 +32,7 @@ struct AttentionInputs {
   bool gradients_follow = false;                // a backward pass may follow
   int64_t learner_clusters = 0;                 // and serve a learner with so many clusters
   double learner_probes = 0;                    // and with probes, this share of the absent pairs
+  bool learner_fixes = false;                   // and with edges that are not its own
   Float32Matmul matmul = Float32Matmul::kIeee;  // of float32 on CUDA
   std::optional<int64_t> known_edges = {};      // how many edges there are, if the host knows
 
@@ -75,6 +76,8 @@ struct AttentionBackward {
 // `scale` defaults to 1 / sqrt(D).
 AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  const EdgeSet& edges, std::optional<double> scale);
+// What a backward pass that serves this learner asks for.
+void serve_learner(AttentionInputs& in, const EdgeCredit& credit);
 
 // The implementation that `backend` names, or the best one for the device. `learner` is what the backward
 // pass will serve.

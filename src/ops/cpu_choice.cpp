@@ -89,7 +89,9 @@ namespace edgewise {
 
 AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                   const EdgeSet& edges) {
-  const ops::AttentionInputs in = ops::attention_inputs(query, key, value, edges, std::nullopt);
+  ops::AttentionInputs in = ops::attention_inputs(query, key, value, edges, std::nullopt);
+  in.gradients_follow =
+      at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
   if (query.is_cpu()) {
     const ops::CpuChoice choice = ops::choose_cpu_attention(in);
     AttentionChoice result{choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms,

@@ -113,10 +113,17 @@ FloatCosts float_costs(const AttentionInputs& in, int64_t edge_count) {
   return {gather_ps * 1e-9, pairs * pair_ps * 1e-9};
 }
 
+// What a launch takes, and what one would give room to.
+bool tiles_take(const EdgeShape& shape) {
+  return shape.batch * shape.heads <= 65535 && shape.pairs() / 8 < kLargestTileBytes;
+}
+
 bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat && in.matmul == Float32Matmul::kIeee) return true;
   if (in.dropout_p > 0) return false;  // only tiles and windows know dropout
   if (in.query.scalar_type() == at::kFloat) {
+    if (in.learner_fixes) return false;  // only tiles know these
+    if (!tiles_take(in.edges.shape())) return true;
     if (!in.known_edges) return false;
     const FloatCosts costs = float_costs(in, *in.known_edges);
     return costs.gather_ms < costs.tiles_ms;
@@ -130,6 +137,8 @@ std::string float_reason(const AttentionInputs& in) {
       "float32 products by " + std::string(to_string(in.matmul)) + " (" + float32_matmul_reason() + ")";
   if (in.matmul == Float32Matmul::kIeee) return reason + ": tensor cores have none";
   if (in.dropout_p > 0) return reason + ": only tiles know dropout";
+  if (in.learner_fixes) return reason + ": only tiles know edges that the learner did not decide";
+  if (!tiles_take(in.edges.shape())) return reason + ": too many pairs for tiles";
   if (!in.known_edges) return reason + ": nobody has counted the edges";
   const FloatCosts costs = float_costs(in, *in.known_edges);
   return c10::str(reason, ": predicted ", costs.gather_ms, " ms by gather, ", costs.tiles_ms, " ms by tiles");
@@ -560,6 +569,8 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   const bool gather = by_gather(in);
   if (!gather && in.edges.shape().batch * in.edges.shape().heads > 65535)
     return {"", "more than 65,535 items x heads in tiles"};
+  if (!gather && dtype == at::kFloat && !tiles_take(in.edges.shape()))
+    return {"", "too many pairs for tiles, which dropout and a union with a pattern need in float32"};
   const int64_t clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
   if (gather && credit && credit->fixed)
     return {"", "edges that the learner did not decide (a union with a pattern), one by one"};

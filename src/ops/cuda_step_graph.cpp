@@ -44,6 +44,10 @@ StepGraph::StepGraph(const StepGraphs& graphs, const std::function<void()>& work
     : capture_(std::make_unique<Capture>(graphs.state_)) {
   const StepGraphs::State& shared = *graphs.state_;
   const c10::cuda::CUDAGuard device(shared.device);
+  // What ordinary passes have left in the allocator's cache is of no use to the graph's own memory, and while
+  // a stream is recorded the allocator gives nothing back.
+  at::cuda::getCurrentCUDAStream().synchronize();
+  c10::cuda::CUDACachingAllocator::emptyCache();
   at::cuda::CUDAEvent before;
   before.record(at::cuda::getCurrentCUDAStream());
   before.block(shared.stream);
@@ -64,6 +68,10 @@ StepGraph::StepGraph(const StepGraphs& graphs, const std::function<void()>& work
   }
 }
 StepGraph::~StepGraph() = default;
+
+void StepGraphs::wait() const {
+  at::cuda::getCurrentCUDAStream(state_->device).synchronize();
+}
 
 void StepGraph::replay() {
   const c10::cuda::CUDAGuard device(capture_->shared->device);

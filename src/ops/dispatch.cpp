@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "graph/checks.h"
 #include "ops/attention_impl.h"
@@ -94,6 +95,14 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
     if (in.matmul != Float32Matmul::kIeee) in.known_edges = cuda_edge_count(edges);
   }
   return in;
+}
+
+void serve_learner(AttentionInputs& in, const EdgeCredit& credit) {
+  in.learner_clusters = credit.query_membership.size(3);
+  in.learner_fixes = credit.fixed.has_value();
+  if (credit.probes && !credit.probe_rates.empty())
+    in.learner_probes = std::accumulate(credit.probe_rates.begin(), credit.probe_rates.end(), 0.0) /
+                        static_cast<double>(credit.probe_rates.size());
 }
 
 AttentionForward run_forward(const AttentionInputs& in, Backend backend, const EdgeCredit* learner) {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "ops/attention_impl.h"
 #include "ops/step_inputs.h"
@@ -175,10 +174,7 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
       at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
   if (!credit && !differentiable) return {ops::run_forward(inputs, options.backend).output, at::Tensor()};
   inputs.gradients_follow = at::GradMode::is_enabled();
-  if (credit) inputs.learner_clusters = credit->query_membership.size(3);
-  if (credit && credit->probes && !credit->probe_rates.empty())
-    inputs.learner_probes = std::accumulate(credit->probe_rates.begin(), credit->probe_rates.end(), 0.0) /
-                            static_cast<double>(credit->probe_rates.size());
+  if (credit) ops::serve_learner(inputs, *credit);
   for (at::Tensor* tensor : {&inputs.query, &inputs.key, &inputs.value}) *tensor = tensor->detach();
   auto call = c10::make_intrusive<Call>();
   call->inputs = std::move(inputs);

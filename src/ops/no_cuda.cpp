@@ -74,6 +74,7 @@ StepGraphs::StepGraphs(c10::Device) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraphs: ", kWhy);
 }
 StepGraphs::~StepGraphs() = default;
+void StepGraphs::wait() const {}
 struct StepGraph::Capture {};
 StepGraph::StepGraph(const StepGraphs&, const std::function<void()>&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraph: ", kWhy);

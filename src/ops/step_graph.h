@@ -18,6 +18,7 @@ class StepGraphs {
  public:
   explicit StepGraphs(c10::Device device);
   ~StepGraphs();
+  void wait() const;  // until the current stream has done all replays
 
  private:
   friend class StepGraph;
@@ -28,7 +29,8 @@ class StepGraphs {
 class StepGraph {
  public:
   // Throws what `work` throws, or torch's error when the host must wait or copy from ordinary memory in it;
-  // then the stream is as before.
+  // then streams and memory are as before. Where CUDA itself has ended the recording, torch's generator may
+  // not be: dropout in the same process can then fail.
   StepGraph(const StepGraphs& graphs, const std::function<void()>& work);
   ~StepGraph();
   void replay();  // on the current stream

@@ -62,10 +62,13 @@ at::Tensor StepInputs::add(StepInput compute) {
 }
 
 void StepInputs::refresh(const StreamShift& shift) {
-  for (Chunk& chunk : chunks_) {
+  // All are worked out before any is copied: some look at what the host knows of a mask, which holds until
+  // the mask is written to.
+  std::vector<at::Tensor> stages;
+  for (const Chunk& chunk : chunks_) {
     // The allocator of pinned memory gives a buffer to nobody else before its copy is done.
-    const at::Tensor staged =
-        at::empty({chunk.used}, at::TensorOptions().dtype(at::kByte).pinned_memory(device_.is_cuda()));
+    const at::Tensor& staged = stages.emplace_back(
+        at::empty({chunk.used}, at::TensorOptions().dtype(at::kByte).pinned_memory(device_.is_cuda())));
     auto* const bytes = static_cast<uint8_t*>(staged.mutable_data_ptr());
     for (const Place& place : chunk.places) {
       const at::Tensor host = place.compute(shift).contiguous();
@@ -74,8 +77,9 @@ void StepInputs::refresh(const StreamShift& shift) {
                   host.nbytes());
       std::memcpy(bytes + place.offset, host.const_data_ptr(), host.nbytes());
     }
-    chunk.memory.narrow(0, 0, chunk.used).copy_(staged, /*non_blocking=*/true);
   }
+  for (size_t n = 0; n < chunks_.size(); ++n)
+    chunks_[n].memory.narrow(0, 0, chunks_[n].used).copy_(stages[n], /*non_blocking=*/true);
 }
 
 StepInputs* StepInputs::recording() {

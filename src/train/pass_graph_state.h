@@ -31,6 +31,8 @@ struct PassGraphs::State {
   };
   // Sizes and types of everything that a recorded pass has fixed.
   std::map<std::vector<int64_t>, Shape> shapes_;
+  int64_t recorded_now_ = 0;  // of shapes_
+  bool density_weighs_ = false;
   std::optional<ops::StepGraphs> shared_;
 };
 

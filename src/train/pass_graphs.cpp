@@ -30,7 +30,6 @@ std::vector<int64_t> shape_of(const Pass& pass, const StepOptions& options) {
   result.push_back(pass.host.sequence_length);
   add(pass.host.labels);
   for (const at::Tensor& memory : pass.memories) add(memory);
-  result.push_back(pass.weights.density_weight != 0);
   result.push_back(static_cast<int64_t>(options.precision));
   return result;
 }
@@ -100,6 +99,9 @@ RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& op
       const ops::StepInputs::Recording recording(inputs_);
       output_ = run_pass(model, input, part_, weights_, options, nullptr);
     });
+  } catch (const c10::OutOfMemoryError&) {
+    restore();
+    throw;
   } catch (const c10::Error& error) {
     restore();
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -148,15 +150,23 @@ PassGraphs::State::~State() = default;
 
 std::optional<PassOutput> PassGraphs::State::replay(Model& model, const Pass& pass,
                                                     const StepOptions& step_options) {
+  // A pass without the penalty is another one. Weights rise once: what was recorded before is done with.
+  if (const bool weighs = pass.weights.density_weight != 0; weighs != density_weighs_) {
+    if (shared_) shared_->wait();
+    shapes_.clear();
+    recorded_now_ = 0;
+    density_weighs_ = weighs;
+  }
   Shape& shape = shapes_[shape_of(pass, step_options)];
   if (!shape.recorded) {
-    if (shape.passes++ < options.ordinary_passes || counts.recorded >= options.most_graphs) {
+    if (shape.passes++ < options.ordinary_passes || recorded_now_ >= options.most_graphs) {
       ++counts.ordinary;
       return std::nullopt;
     }
     if (!shared_) shared_.emplace(step_options.device);
     shape.recorded = std::make_unique<RecordedPass>(model, pass, step_options, *shared_);
     ++counts.recorded;
+    ++recorded_now_;
   }
   ++counts.replayed;
   return shape.recorded->replay(pass);

@@ -47,6 +47,12 @@ ModelInput device_input(const Pass& pass, at::Device device) {
   return make_input(pass, to_device(pass.host, device));
 }
 
+// As the passes were computed, so are they repeated.
+std::string find_origin(Model& model, std::span<const ModelInput> passes, const StepOptions& options) {
+  const PrecisionGuard precision(options.precision, options.device);
+  return find_non_finite(model, passes);
+}
+
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
 PassOutput run_ordinary(Model& model, const Pass& pass, const StepOptions& options, PolicyStep& policy) {
   const data::Batch part = to_device(pass.host, options.device);
@@ -57,9 +63,9 @@ PassOutput run_ordinary(Model& model, const Pass& pass, const StepOptions& optio
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error&) {
-    const std::string place = find_non_finite(model, {&input, 1});
+    const std::string place = find_origin(model, {&input, 1}, options);
     if (place.empty()) throw;
-    throw_non_finite("forward pass", input, place);
+    throw_non_finite("pass", input, place);
   }
 }
 
@@ -140,7 +146,7 @@ PendingReport begin_gradients(Model& model, const data::Batch& batch, const Step
       const double value = row[0] + options.density_weight * row[1] + row[2];
       if (!std::isfinite(value)) {
         const ModelInput input = device_input(each.pass, options.device);
-        throw_non_finite("loss", input, find_non_finite(model, {&input, 1}));
+        throw_non_finite("loss", input, find_origin(model, {&input, 1}, options));
       }
       result.task_loss += row[0];
       result.penalty += row[1];
@@ -175,7 +181,7 @@ void check_gradient_norm(Model& model, double norm, const data::Batch& batch, co
     passes.push_back(device_input(pass, options.device));
     first += host.size();
   }
-  throw_non_finite("gradient", passes.front(), find_non_finite(model, passes));
+  throw_non_finite("gradient", passes.front(), find_origin(model, passes, options));
 }
 
 }  // namespace edgewise::train

@@ -80,6 +80,22 @@ Recipe recipe_of(const data::Dataset& dataset, std::vector<std::string> override
                       "test", overrides);
 }
 
+// The same words with holes: every third token is left out, the rest say where they stand.
+class WordsWithHoles : public Words {
+ public:
+  data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+    data::Batch result = Words::batch(split, indices);
+    const at::Tensor kept = at::arange(result.tokens[0].size(1), at::kLong);
+    const at::Tensor places = kept.masked_select(kept.remainder(3) != 1);
+    result.tokens[0] = result.tokens[0].index_select(1, places);
+    result.masks[0] = result.masks[0].index_select(1, places);
+    result.positions = {places.expand({result.size(), -1}).contiguous()};
+    result.sequence_length = max_length();
+    result.trim_multiple = 0;
+    return result;
+  }
+};
+
 struct Trained {
   std::map<std::string, at::Tensor> tensors;  // parameters and moments
   std::vector<double> losses;
@@ -102,6 +118,7 @@ Trained trained(const Recipe& recipe, const data::Dataset& dataset, PassGraphs* 
   options.micro_batch = recipe.train.micro_batch;
   options.precision = parse_precision(recipe.train.precision);
   options.count_padding = density_counts_padding(recipe);
+  options.edge_samples = recipe.train.edge_samples;
   options.graphs = graphs;
   std::vector<at::Tensor> memories;
   Trained result;
@@ -110,9 +127,10 @@ Trained trained(const Recipe& recipe, const data::Dataset& dataset, PassGraphs* 
     for (int64_t n = 0; n < recipe.train.batch; ++n) items.push_back((step * 11 + n * 31) % 200);
     if (!dataset.is_text())
       std::ranges::sort(items, {}, [&](int64_t index) { return dataset.length(data::Split::kTrain, index); });
-    options.density_weight =
-        RisingWeight{.whole = recipe.train.density_weight, .start = 0, .warmup = recipe.train.density_warmup}
-            .at(step);
+    options.density_weight = RisingWeight{.whole = recipe.train.density_weight,
+                                          .start = recipe.train.density_start,
+                                          .warmup = recipe.train.density_warmup}
+                                 .at(step);
     optimizer.zero_grad();
     const StepReport report = accumulate_gradients(*model, dataset.batch(data::Split::kTrain, items), options,
                                                    {.seed = 5, .step = static_cast<uint64_t>(step)},
@@ -180,8 +198,38 @@ TEST_F(CudaGraph, ReplayedPassesComputeTheSameBits) {
   at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
+TEST_F(CudaGraph, ReplayedPassesTakePositions) {
+  const WordsWithHoles dataset;
+  const Recipe recipe =
+      recipe_of(dataset, {"attention.kind=sbm", "train.precision=bf16", "model.pooling=mean_padded"});
+  PassGraphs graphs;
+  const Trained with = trained(recipe, dataset, &graphs);
+  expect_same(with, trained(recipe, dataset, nullptr));
+  EXPECT_GT(with.counts.replayed, 20);
+}
+
+TEST_F(CudaGraph, EveryDrawOfTheEdgesIsItsOwnReplay) {
+  const Recipe recipe =
+      recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16", "train.edge_samples=2"});
+  PassGraphs graphs;
+  const Trained with = trained(recipe, *words(), &graphs);
+  expect_same(with, trained(recipe, *words(), nullptr));
+  EXPECT_EQ(with.counts.replayed + with.counts.ordinary, 80);
+}
+
+// Passes with and without the penalty are recorded apart, and those without make room.
+TEST_F(CudaGraph, APenaltyThatStartsLateIsRecordedThen) {
+  const Recipe recipe = recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16",
+                                             "train.density_start=10", "train.density_warmup=4"});
+  PassGraphs graphs({.ordinary_passes = 1, .most_graphs = 2});
+  const Trained with = trained(recipe, *words(), &graphs);
+  expect_same(with, trained(recipe, *words(), nullptr));
+  EXPECT_GT(with.counts.recorded, 2);
+}
+
 TEST_F(CudaGraph, ShapesBeyondTheLimitGoOnAsOrdinaryPasses) {
-  const Recipe recipe = recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16"});
+  const Recipe recipe =
+      recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16", "train.density_warmup=0"});
   PassGraphs graphs({.ordinary_passes = 1, .most_graphs = 1});
   const Trained with = trained(recipe, *words(), &graphs), without = trained(recipe, *words(), nullptr);
   expect_same(with, without);

@@ -170,11 +170,16 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, at::ScalarType
   if (device.is_cuda()) {
     ops::AttentionInputs inputs = ops::attention_inputs(q, k, v, device_edges, {});
     inputs.dropout_p = c.dropout;
+    inputs.gradients_follow = true;
+    ops::serve_learner(inputs, credit);
     const auto choice = ops::choose_cuda_attention(inputs, &credit);
-    if (c.has_windows() && dtype == at::kBFloat16)
-      EXPECT_EQ(choice.kernel, "windows and tiles") << choice.reason;
-    else
-      EXPECT_EQ(choice.kernel, c.edge_density < 0.02 ? "gather" : "tiles") << choice.reason;
+    std::string kernel = c.edge_density < 0.02 ? "gather" : "tiles";
+    if (c.has_windows() && dtype == at::kBFloat16) kernel = "windows and tiles";
+    if (dtype == at::kFloat && float32_matmul() == Float32Matmul::kIeee) kernel = "gather";
+    // In float32 rare edges go as is predicted.
+    if (dtype == at::kBFloat16 || kernel != "gather" || float32_matmul() == Float32Matmul::kIeee) {
+      EXPECT_EQ(choice.kernel, kernel) << choice.reason;
+    }
   }
   functional::EdgeAttentionOptions options;
   options.dropout_p = c.dropout;
@@ -238,7 +243,8 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReferenceInFloat32) {
     if (c.windows && c.edge_density < 0.1) continue;  // windows are bf16
     const Graph graph(c);
     const Grads expected = run(c, at::kCPU, at::kDouble, at::kFloat, graph.edges, graph.probes);
-    for (const Float32Matmul matmul : {Float32Matmul::kTf32, Float32Matmul::kTf32x3}) {
+    for (const Float32Matmul matmul : {Float32Matmul::kTf32, Float32Matmul::kTf32x3, Float32Matmul::kIeee}) {
+      if (matmul == Float32Matmul::kIeee && (c.fixed || c.dropout > 0)) continue;  // lists know neither
       const kit::ForcedFloat32Matmul forced(matmul);
       const Grads found = run(c, at::kCUDA, at::kFloat, at::kFloat, graph.edges, graph.probes);
       const std::string name = std::string(to_string(matmul)) + ", " + c.name;

@@ -35,11 +35,12 @@ TEST(StepInputs, NumbersFollowTheHost) {
   double now = 4;
   const HostNumber changing{now, [&] { return now; }}, fixed{4};
   const at::Tensor x = at::full({3}, 6.0f);
-  at::Tensor factor, inverse;
+  at::Tensor factor;
   {
     const StepInputs::Recording recording(inputs);
     factor = inputs.add([&](const StreamShift&) { return at::scalar_tensor(now, at::kDouble); });
     EXPECT_TRUE(times(x, fixed).equal(at::full({3}, 24.0f)));  // needs no place
+    // What they compute is seen when a graph is replayed (tests/cuda/graph_test.cpp).
     EXPECT_EQ(times(x, changing).scalar_type(), at::kFloat);
     EXPECT_EQ(over(x, at_least_one(changing)).scalar_type(), at::kFloat);
   }

@@ -20,7 +20,7 @@ struct AttentionChoice {
   double blocks_ms = 0, gather_backward_ms = 0, blocks_backward_ms = 0;
 };
 
-// Of a call without dropout or learner.
+// Of a call without dropout or learner; of inputs that require gradients with the backward pass in mind.
 AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                   const EdgeSet& edges);
 
