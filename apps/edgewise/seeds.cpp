@@ -31,6 +31,7 @@ std::string recipe_but_seed(const Run& run) {
   same.data.path = same.train.device = "";
   same.train.threads = same.train.eval_every = same.train.checkpoint_every = same.train.log_every = 0;
   same.train.micro_batch = 0;
+  same.train.cuda_graph = false;
   return train::to_toml(same);
 }
 

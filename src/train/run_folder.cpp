@@ -15,14 +15,16 @@
 
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/environment.h>
+#include <edgewise/train/recipe.h>
 
 namespace edgewise::train {
 namespace {
 
-// What a later session of the same run may choose anew: how long, how often to look, how many threads.
+// What a run may choose anew when it is resumed: how long, how often to look, how many threads, how its
+// passes are started.
 bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 5> kPrefixes = {"train.steps", "train.eval", "train.log",
-                                                         "train.threads", "train.checkpoint"};
+  constexpr std::array<std::string_view, 6> kPrefixes = {
+      "train.steps", "train.eval", "train.log", "train.threads", "train.checkpoint", "train.cuda_graph"};
   for (const std::string_view prefix : kPrefixes) {
     if (key.starts_with(prefix)) return true;
   }
@@ -79,7 +81,9 @@ void check_contents(const RunFolder& folder, const std::string& recipe_toml, boo
                     " has files. Continue it with --resume, or choose another folder.");
   TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
                     " in the run to resume; there is none. Choose the folder of an edgewise run.");
-  const auto change = forbidden_change(io::read_file(folder.config()), recipe_toml);
+  // Keys that the run's version did not know yet have their defaults.
+  const std::string started = to_toml(load_recipe(folder.config()));
+  const auto change = forbidden_change(started, recipe_toml);
   TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root, " was started with; ", *change,
                     ". Resume with the old value, or start a new run in another folder.");
 }

@@ -213,6 +213,27 @@ TEST(Trainer, StopAndResumeEqualsOneRun) {
   }
 }
 
+// A key that came later has its default in a run that does not name it.
+TEST(Trainer, ARunOfAnOlderVersionResumes) {
+  const ScratchFolder scratch;
+  const Recipe recipe = tiny_recipe();
+  run(recipe, scratch / "whole");
+  const std::filesystem::path folder = scratch / "older";
+  run(recipe, folder, false, [](int64_t steps) {
+    if (steps == 12) std::raise(SIGTERM);
+  });
+  std::string older;
+  {
+    std::ifstream config(folder / "config.toml");
+    for (std::string line; std::getline(config, line);)
+      if (!line.starts_with("density_start") && !line.starts_with("cuda_graph")) older += line + "\n";
+  }
+  ASSERT_NE(older, to_toml(recipe));
+  std::ofstream(folder / "config.toml") << older;
+  EXPECT_FALSE(run(recipe, folder, true).interrupted);
+  expect_same_run(scratch / "whole", folder);
+}
+
 // The running mean of the rewards is part of a checkpoint.
 TEST(Trainer, StopAndResumeWithEdgesThatLearnByReward) {
   const ScratchFolder scratch;
