@@ -240,19 +240,25 @@ float keep_scale(const AttentionInputs& in) {
   return in.dropout_p < 1 ? static_cast<float>(1 / (1 - in.dropout_p)) : 0;
 }
 
-template <typename T>
-AttentionForward gather_forward(const AttentionInputs& in, AttentionForward result) {
-  kernels::cuda::GatherForwardParams<T> params;
+// What the forward passes over edge lists and over tiles take.
+template <typename T, typename Params>
+void fill_forward(Params& params, const AttentionInputs& in, const AttentionForward& result) {
   params.shape = tile_shape(in.edges.shape());
   params.head_dim = in.query.size(3);
   params.scale = static_cast<float>(in.scale);
   params.query = view<T>(in.query);
   params.key = view<T>(in.key);
   params.value = view<T>(in.value);
-  params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(),
-                  in.edges.col_indices().const_data_ptr<int32_t>()};
   params.output = mutable_view<T>(result.output);
   params.lse = result.lse.mutable_data_ptr<float>();
+}
+
+template <typename T>
+AttentionForward gather_forward(const AttentionInputs& in, AttentionForward result) {
+  kernels::cuda::GatherForwardParams<T> params;
+  fill_forward<T>(params, in, result);
+  params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(),
+                  in.edges.col_indices().const_data_ptr<int32_t>()};
   check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
   return result;
 }
@@ -265,12 +271,7 @@ kernels::cuda::TileForwardParams<T> tile_forward_params(const AttentionInputs& i
   kernels::cuda::TileForwardParams<T> params;
   params.used = used_tiles(in.edges);
   params.left_out = few_edges(others);
-  params.shape = tile_shape(in.edges.shape());
-  params.head_dim = in.query.size(3);
-  params.scale = static_cast<float>(in.scale);
-  params.query = view<T>(in.query);
-  params.key = view<T>(in.key);
-  params.value = view<T>(in.value);
+  fill_forward<T>(params, in, result);
   params.tiles = words_of(in.edges.tiles());
   if (in.dropout_p > 0) {
     result.dropped = dropped_edges(in, others);
@@ -278,8 +279,6 @@ kernels::cuda::TileForwardParams<T> tile_forward_params(const AttentionInputs& i
     params.dropped = words_of(result.dropped);
     params.keep_scale = keep_scale(in);
   }
-  params.output = mutable_view<T>(result.output);
-  params.lse = result.lse.mutable_data_ptr<float>();
   return params;
 }
 
