@@ -240,7 +240,7 @@ float keep_scale(const AttentionInputs& in) {
   return in.dropout_p < 1 ? static_cast<float>(1 / (1 - in.dropout_p)) : 0;
 }
 
-// What the forward passes over edge lists and over tiles take.
+// What all forward passes take.
 template <typename T, typename Params>
 void fill_forward(Params& params, const AttentionInputs& in, const AttentionForward& result) {
   params.shape = tile_shape(in.edges.shape());
@@ -286,12 +286,7 @@ kernels::cuda::TileForwardParams<T> tile_forward_params(const AttentionInputs& i
 void window_forward(const AttentionInputs& in, const graph::EdgeWindows& windows,
                     const AttentionForward& result) {
   kernels::cuda::WindowForwardParams params;
-  params.shape = tile_shape(in.edges.shape());
-  params.head_dim = in.query.size(3);
-  params.scale = static_cast<float>(in.scale);
-  params.query = view<Bf16>(in.query);
-  params.key = view<Bf16>(in.key);
-  params.value = view<Bf16>(in.value);
+  fill_forward<Bf16>(params, in, result);
   params.sparse = few_edges(windows.heads);
   params.lists = graph::window_lists(windows);
   params.tiles = words_of(in.edges.tiles());
@@ -301,8 +296,6 @@ void window_forward(const AttentionInputs& in, const graph::EdgeWindows& windows
     params.dropout_p = in.dropout_p;
     params.keep_scale = keep_scale(in);
   }
-  params.output = mutable_view<Bf16>(result.output);
-  params.lse = result.lse.mutable_data_ptr<float>();
   check_launch("window_forward", kernels::cuda::launch_window_forward(params, current_stream()));
 }
 
@@ -347,53 +340,7 @@ struct LearnerTensors {
   }
 };
 
-template <typename T>
-void gather_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
-                     const CreditRequest& request, AttentionBackward& result) {
-  const EdgeShape& shape = in.edges.shape();
-  kernels::cuda::GatherBackwardParams<T> params;
-  params.shape = tile_shape(shape);
-  params.head_dim = in.query.size(3);
-  params.scale = static_cast<float>(in.scale);
-  params.query = view<T>(in.query);
-  params.key = view<T>(in.key);
-  params.value = view<T>(in.value);
-  params.output = view<T>(forward.output);
-  params.grad_output = view<T>(grad);
-  params.lse = forward.lse.const_data_ptr<float>();
-  const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
-  params.row_values = row_values.mutable_data_ptr<float>();
-  const auto by_queries = [](const EdgeSet& edges) {
-    return kernels::cuda::EdgeList{edges.row_offsets().const_data_ptr<int64_t>(),
-                                   edges.col_indices().const_data_ptr<int32_t>()};
-  };
-  const auto by_keys = [](const EdgeSet& edges) {
-    const TransposedEdges& turned = edges.transposed();
-    return kernels::cuda::EdgeList{turned.column_offsets.const_data_ptr<int64_t>(),
-                                   turned.row_indices.const_data_ptr<int32_t>()};
-  };
-  params.edges = by_queries(in.edges);
-  params.edges_by_keys = by_keys(in.edges);
-  params.query_grad = mutable_view<T>(result.query);
-  params.key_grad = mutable_view<T>(result.key);
-  params.value_grad = mutable_view<T>(result.value);
-  std::optional<LearnerTensors> learner;
-  if (request.learner) {
-    const EdgeCredit& credit = *request.learner;
-    learner.emplace(request, in, in.query.scalar_type());
-    learner->fill(params, credit);
-    params.query_membership = view<T>(learner->query_membership);
-    params.key_side = view<T>(learner->key_side);
-    if (credit.probes) {
-      params.probes = by_queries(*credit.probes);
-      params.probes_by_keys = by_keys(*credit.probes);
-    }
-    learner->give(result, credit);
-  }
-  check_launch("gather_backward", kernels::cuda::launch_gather_backward(params, current_stream()));
-}
-
-// What both backward passes over tiles and over windows take.
+// What all backward passes take.
 template <typename T, typename Params>
 void fill_backward(Params& params, const AttentionInputs& in, const AttentionForward& forward,
                    const at::Tensor& grad, const AttentionBackward& result) {
@@ -410,6 +357,42 @@ void fill_backward(Params& params, const AttentionInputs& in, const AttentionFor
   params.key_grad = mutable_view<T>(result.key);
   params.value_grad = mutable_view<T>(result.value);
 }
+
+template <typename T>
+void gather_backward(const AttentionInputs& in, const AttentionForward& forward, const at::Tensor& grad,
+                     const CreditRequest& request, AttentionBackward& result) {
+  const EdgeShape& shape = in.edges.shape();
+  kernels::cuda::GatherBackwardParams<T> params;
+  fill_backward<T>(params, in, forward, grad, result);
+  const at::Tensor row_values = at::empty({2, shape.rows()}, forward.lse.options());
+  params.row_values = row_values.mutable_data_ptr<float>();
+  const auto by_queries = [](const EdgeSet& edges) {
+    return kernels::cuda::EdgeList{edges.row_offsets().const_data_ptr<int64_t>(),
+                                   edges.col_indices().const_data_ptr<int32_t>()};
+  };
+  const auto by_keys = [](const EdgeSet& edges) {
+    const TransposedEdges& turned = edges.transposed();
+    return kernels::cuda::EdgeList{turned.column_offsets.const_data_ptr<int64_t>(),
+                                   turned.row_indices.const_data_ptr<int32_t>()};
+  };
+  params.edges = by_queries(in.edges);
+  params.edges_by_keys = by_keys(in.edges);
+  std::optional<LearnerTensors> learner;
+  if (request.learner) {
+    const EdgeCredit& credit = *request.learner;
+    learner.emplace(request, in, in.query.scalar_type());
+    learner->fill(params, credit);
+    params.query_membership = view<T>(learner->query_membership);
+    params.key_side = view<T>(learner->key_side);
+    if (credit.probes) {
+      params.probes = by_queries(*credit.probes);
+      params.probes_by_keys = by_keys(*credit.probes);
+    }
+    learner->give(result, credit);
+  }
+  check_launch("gather_backward", kernels::cuda::launch_gather_backward(params, current_stream()));
+}
+
 template <typename T, typename Params>
 void fill_learner(Params& params, const LearnerTensors& learner, const EdgeCredit& credit) {
   learner.fill(params.credit, credit);
