@@ -10,6 +10,7 @@
 #include <edgewise/ops/functional.h>
 
 #include "attention/masking.h"
+#include "ops/state_rows.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {
@@ -84,7 +85,7 @@ void MultiheadEdgeAttentionImpl::reset_parameters() {
 
 MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::Tensor& x) const {
   const int64_t head_dim = options.embed_dim / options.num_heads;
-  const auto projected = torch::nn::functional::linear(x, in_proj_weight, in_proj_bias)
+  const auto projected = ops::linear(x, in_proj_weight, in_proj_bias)
                              .view({x.size(0), x.size(1), -1, options.num_heads, head_dim})
                              .permute({2, 0, 3, 1, 4})  // [3 or 2, B, H, N, D]
                              .unbind(0);
@@ -96,7 +97,7 @@ MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::
 }
 
 at::Tensor MultiheadEdgeAttentionImpl::merge(const at::Tensor& attended) {
-  return out_proj->forward(attended.transpose(1, 2).flatten(2));
+  return ops::linear(attended.transpose(1, 2).flatten(2), out_proj->weight, out_proj->bias);
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,

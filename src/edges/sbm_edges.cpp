@@ -10,7 +10,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <torch/nn/init.h>
 
@@ -18,6 +17,7 @@
 #include <ostream>
 
 #include "ops/enum_names.h"
+#include "ops/state_rows.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {
@@ -196,9 +196,7 @@ at::Tensor SbmEdgesImpl::block_matrix() const {
 
 at::Tensor SbmEdgesImpl::membership(const at::Tensor& nodes) const {
   const auto layer = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    // Rows side by side: with more dimensions linear() would add the bias in a pass of its own.
-    if (options.shared_mlp)
-      return at::linear(x.reshape({-1, options.head_dim}), weight[0], bias[0]).view(x.sizes());
+    if (options.shared_mlp) return ops::linear(x, weight[0], bias[0]);
     return at::matmul(x, weight.transpose(1, 2)) + bias.unsqueeze(1);
   };
   const at::Tensor hidden = layer(nodes, mlp_weight1, mlp_bias1).relu();

@@ -14,15 +14,24 @@ std::string_view to_string(Pooling pooling) {
   return pooling == Pooling::kMean ? "mean" : "mean_padded";
 }
 
+namespace {
+
+// The states' mean where those that the mask excludes are 0.
+at::Tensor mean_of(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling,
+                   int64_t length) {
+  if (length == 0) length = states.size(1);
+  if (!mask && (pooling == Pooling::kMean || length == states.size(1))) return states.mean(1);
+  const at::Tensor sum = states.sum(1);  // [B, dim]
+  if (!mask || pooling == Pooling::kMeanPadded) return sum / static_cast<double>(length);
+  return sum / mask->sum(1, true).clamp_min(1).to(states.scalar_type());
+}
+
+}  // namespace
+
 at::Tensor pool(const at::Tensor& states, const std::optional<at::Tensor>& mask, Pooling pooling,
                 int64_t length) {
-  if (length == 0) length = states.size(1);
-  const bool whole = pooling == Pooling::kMean || length == states.size(1);
-  if (!mask && whole) return states.mean(1);
-  if (!mask) return states.sum(1) / static_cast<double>(length);
-  const at::Tensor sum = states.masked_fill(mask->logical_not().unsqueeze(-1), 0).sum(1);  // [B, dim]
-  if (pooling == Pooling::kMeanPadded) return sum / static_cast<double>(length);
-  return sum / mask->sum(1, true).clamp_min(1).to(states.scalar_type());
+  return mean_of(mask ? states.masked_fill(mask->logical_not().unsqueeze(-1), 0) : states, mask, pooling,
+                 length);
 }
 
 Classifier::Classifier(ClassifierOptions options_) : options(std::move(options_)) {
@@ -86,8 +95,8 @@ SequenceClassifierImpl::SequenceClassifierImpl(ClassifierOptions options_) : Cla
 ModelOutput SequenceClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
   const auto towers = encode(input, 1, result);
-  result.logits =
-      head->forward(pool(towers[0].encoded.states, towers[0].mask, options.pooling, input.sequence_length));
+  result.logits = head->forward(
+      mean_of(towers[0].encoded.states, towers[0].mask, options.pooling, input.sequence_length));
   if (input.watch) input.watch("head", result.logits);
   return result;
 }
@@ -112,7 +121,7 @@ ModelOutput TwoTowerClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
   const auto towers = encode(input, 2, result);
   const auto pooled = [&](const Tower& tower) {  // [B, dim]
-    return pool(tower.encoded.states, tower.mask, options.pooling, input.sequence_length);
+    return mean_of(tower.encoded.states, tower.mask, options.pooling, input.sequence_length);
   };
   const at::Tensor x0 = pooled(towers[0]), x1 = pooled(towers[1]);
   result.logits = head->forward(at::cat({x0, x1, x0 * x1, x0 - x1}, 1));

@@ -4,7 +4,7 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "models/layer_norm.h"
+#include "models/layers.h"
 
 namespace edgewise {
 namespace {
@@ -69,9 +69,9 @@ AttentionOutput EncoderLayerImpl::forward(const at::Tensor& x, const std::option
   if (watch) watch("self_attn", result.output);
   const at::Tensor attended = ops::add_dropped(x, result.output, dropout_, training);
   const at::Tensor hidden =
-      torch::dropout(torch::gelu(linear1->forward(normed(norm2, attended, ops::NormOutput::kForProducts))),
+      torch::dropout(torch::gelu(projected(linear1, normed(norm2, attended, ops::NormOutput::kForProducts))),
                      dropout_, training);
-  result.output = ops::add_dropped(attended, linear2->forward(hidden), dropout_, training);
+  result.output = ops::add_dropped(attended, projected(linear2, hidden), dropout_, training);
   if (watch) watch("mlp", result.output);
   return result;
 }
@@ -97,12 +97,12 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
 }
 
 at::Tensor EncoderImpl::embed(const EncoderInput& input) const {
-  at::Tensor x = token_embedding.ptr()->forward(input.tokens);  // [B, N, dim]
-  if (!position_embedding.is_empty()) {
-    x = x + (input.positions.defined() ? position_embedding.ptr()->forward(input.positions)
-                                       : position_embedding->weight.slice(0, 0, input.tokens.size(1)));
-  }
-  return torch::dropout(x, options.dropout, is_training());
+  const bool has_places = !position_embedding.is_empty();
+  return ops::embed({.tokens = input.tokens,
+                     .table = token_embedding->weight,
+                     .positions = has_places ? input.positions : at::Tensor(),
+                     .places = has_places ? position_embedding->weight : at::Tensor()},
+                    options.dropout, is_training());
 }
 
 EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
@@ -128,9 +128,8 @@ EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
     if (layer.policy) result.policies.push_back(*std::move(layer.policy));
     if (layer.edges) result.edges.push_back(*std::move(layer.edges));
   }
-  x = normed(norm, x);
-  // masked_fill, not a product: whatever padding computed, even infinity, becomes 0.
-  result.states = input.mask ? x.masked_fill(input.mask->logical_not().unsqueeze(-1), 0) : x;
+  // Whatever padding computed, even infinity, becomes 0.
+  result.states = input.mask ? normed_or_zero(norm, x, *input.mask) : normed(norm, x);
   if (input.watch) input.watch("norm", result.states);
   result.densities = at::stack(densities);
   if (!penalties.empty()) result.penalty = at::stack(penalties).mean();

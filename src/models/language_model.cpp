@@ -4,7 +4,7 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "models/layer_norm.h"
+#include "models/layers.h"
 
 namespace edgewise {
 namespace {
@@ -53,9 +53,9 @@ AttentionOutput DecoderLayerImpl::forward(CausalInput input,
   if (watch) watch("self_attn", result.output);
   const at::Tensor attended = ops::add_dropped(x, result.output, dropout_, training);
   const at::Tensor hidden =
-      torch::dropout(torch::gelu(linear1->forward(normed(norm2, attended, ops::NormOutput::kForProducts))),
+      torch::dropout(torch::gelu(projected(linear1, normed(norm2, attended, ops::NormOutput::kForProducts))),
                      dropout_, training);
-  result.output = ops::add_dropped(attended, linear2->forward(hidden), dropout_, training);
+  result.output = ops::add_dropped(attended, projected(linear2, hidden), dropout_, training);
   if (watch) watch("mlp", result.output);
   return result;
 }
@@ -92,10 +92,14 @@ LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(st
 }
 
 at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens, int64_t first, int64_t extra_rows) const {
-  at::Tensor x = token_embedding.ptr()->forward(tokens);  // [B, N, dim]
-  if (!position_embedding.is_empty())
-    x = x + position_embedding->weight.slice(0, first, first + tokens.size(1));
-  x = torch::dropout(x, options.dropout, is_training());
+  const bool has_places = !position_embedding.is_empty();
+  const at::Tensor x =
+      ops::embed({.tokens = tokens,
+                  .table = token_embedding->weight,
+                  .positions = {},
+                  .places = has_places ? position_embedding->weight.slice(0, first, first + tokens.size(1))
+                                       : at::Tensor()},
+                 options.dropout, is_training());  // [B, N, dim]
   if (extra_rows == 0) return x;
   // Spans of tokens begin as zeros, as in the published model.
   return at::cat({x, at::zeros({x.size(0), extra_rows, x.size(2)}, x.options())}, 1);

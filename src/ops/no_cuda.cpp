@@ -1,5 +1,7 @@
 // In place of cuda_attention.cpp, cuda_rows.cpp, cuda_sample.cpp, cuda_step_graph.cpp and the cuda_*_walk.cpp
 // in a build without CUDA: every call is refused, so that dispatch takes the reference.
+#include <ATen/ops/empty.h>
+
 #include "ops/cuda_impl.h"
 #include "ops/cuda_rows.h"
 #include "ops/cuda_walk.h"
@@ -47,7 +49,8 @@ std::string cuda_pairs_refusal(const at::Tensor&, const EdgeShape&) {
 bool cuda_takes_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
   return false;
 }
-at::Tensor cuda_layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, at::ScalarType) {
+at::Tensor cuda_layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, at::ScalarType,
+                           const at::Tensor&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "layer_norm: ", kWhy);
 }
 bool cuda_takes_add(const at::Tensor&, const at::Tensor&) {
@@ -55,6 +58,18 @@ bool cuda_takes_add(const at::Tensor&, const at::Tensor&) {
 }
 at::Tensor cuda_add_dropped(const at::Tensor&, const at::Tensor&, double) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "add_dropped: ", kWhy);
+}
+bool cuda_takes_linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  return false;
+}
+at::Tensor cuda_linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "linear: ", kWhy);
+}
+bool cuda_takes_embed(const EmbedInput&) {
+  return false;
+}
+at::Tensor cuda_embed(const EmbedInput&, double) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "embed: ", kWhy);
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
@@ -69,6 +84,9 @@ CudaWalkActions cuda_pairs_walk(const WalkTensors&, const at::Tensor&, const Cud
   TORCH_CHECK_NOT_IMPLEMENTED(false, "pairs_walk: ", kWhy);
 }
 
+at::Tensor step_memory(int64_t bytes, at::Device device) {
+  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+}
 struct StepGraphs::State {};
 StepGraphs::StepGraphs(c10::Device) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraphs: ", kWhy);

@@ -1,5 +1,6 @@
-// Layer norm and residual sums on a GPU against torch's own operations.
+// Embeddings, layer norm, products with a bias and residual sums on a GPU against torch's own operations.
 #include <cmath>
+#include <optional>
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -17,6 +18,24 @@ class CudaRows : public kit::CudaTest {};
 at::Tensor leaf(at::IntArrayRef shape) {
   return torch::randn(shape, at::kCUDA).requires_grad_();
 }
+at::Tensor integers(int64_t below, at::IntArrayRef shape) {
+  return torch::randint(below, shape, at::TensorOptions().device(at::kCUDA).dtype(at::kLong));
+}
+// Norm of the difference over the norm.
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor wide = b.to(at::kDouble);
+  return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
+}
+struct Autocast {
+  Autocast() {
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  }
+  ~Autocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+};
 
 TEST_F(CudaRows, LayerNormIsTorchs) {
   for (const int64_t dim : {32, 64, 128, 256, 512, 1024}) {
@@ -44,17 +63,124 @@ TEST_F(CudaRows, LayerNormIsTorchs) {
 TEST_F(CudaRows, LayerNormForProductsWritesBf16UnderAutocastAlone) {
   const at::Tensor x = leaf({30, 64}), weight = leaf({64}), bias = leaf({64});
   EXPECT_EQ(layer_norm(x, weight, bias, 1e-5, NormOutput::kForProducts).scalar_type(), at::kFloat);
-  at::autocast::set_autocast_enabled(at::kCUDA, true);
-  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  std::optional<Autocast> autocast(std::in_place);
   const at::Tensor narrow = layer_norm(x, weight, bias, 1e-5, NormOutput::kForProducts),
                    full = layer_norm(x, weight, bias, 1e-5);
-  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  autocast.reset();
   EXPECT_EQ(full.scalar_type(), at::kFloat);
   EXPECT_TRUE(narrow.equal(full.to(at::kBFloat16)));
   const at::Tensor grad = torch::randn_like(narrow);
   const auto narrow_grads = torch::autograd::grad({narrow}, {x, weight, bias}, {grad});
   const auto full_grads = torch::autograd::grad({full}, {x, weight, bias}, {grad.to(at::kFloat)});
   for (size_t n = 0; n < 3; ++n) EXPECT_TRUE(narrow_grads[n].equal(full_grads[n])) << n;
+}
+
+TEST_F(CudaRows, LayerNormLeavesNothingOfMaskedRows) {
+  const at::Tensor x = leaf({6, 50, 64}), weight = leaf({64}), bias = leaf({64});
+  const at::Tensor mask = torch::rand({6, 50}, at::kCUDA) > 0.3;
+  const at::Tensor plain = layer_norm(x, weight, bias, 1e-5).masked_fill(mask.logical_not().unsqueeze(-1), 0);
+  const at::Tensor grad = torch::randn_like(plain);
+  const auto expected = torch::autograd::grad({plain}, {x, weight, bias}, {grad});
+  const at::Tensor spoilt =
+      x.detach().masked_fill(mask.logical_not().unsqueeze(-1), INFINITY).requires_grad_();
+  for (const at::Tensor& given : {x, spoilt}) {
+    const at::Tensor y = layer_norm(given, weight, bias, 1e-5, NormOutput::kFull, mask);
+    EXPECT_TRUE(y.equal(plain));
+    const auto grads = torch::autograd::grad({y}, {given, weight, bias}, {grad});
+    for (size_t n = 0; n < 3; ++n) EXPECT_TRUE(grads[n].equal(expected[n])) << n;
+  }
+}
+
+TEST_F(CudaRows, LinearIsTorchs) {
+  for (const bool narrow : {false, true}) {
+    for (const int64_t out : {8, 64, 192, 2056}) {
+      for (const bool input_is_narrow : {false, true}) {
+        if (input_is_narrow && !narrow) continue;
+        const auto type = input_is_narrow ? at::kBFloat16 : at::kFloat;
+        const at::Tensor x = torch::randn({3, 701, 64}, at::kCUDA).to(type).requires_grad_();
+        const at::Tensor weight = leaf({out, 64}), bias = leaf({out});
+        std::optional<Autocast> autocast;
+        if (narrow) autocast.emplace();
+        ASSERT_TRUE(cuda_takes_linear(x, weight, bias));
+        const at::Tensor y = linear(x, weight, bias);
+        autocast.reset();
+        EXPECT_EQ(y.scalar_type(), narrow ? at::kBFloat16 : at::kFloat);
+        const at::Tensor grad = torch::randn_like(y);
+        const auto grads = torch::autograd::grad({y}, {x, weight, bias}, {grad});
+        const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(),
+                         weight64 = weight.detach().to(at::kDouble).requires_grad_(),
+                         bias64 = bias.detach().to(at::kDouble).requires_grad_();
+        const at::Tensor y64 = at::linear(x64, weight64, bias64);
+        const auto grads64 = torch::autograd::grad({y64}, {x64, weight64, bias64}, {grad.to(at::kDouble)});
+        const double bound = narrow ? 6e-3 : 2e-6;
+        EXPECT_LT(distance(y, y64), bound) << out;
+        EXPECT_LT(distance(grads[0], grads64[0]), bound) << out;
+        EXPECT_LT(distance(grads[1], grads64[1]), bound) << out;
+        EXPECT_LT(distance(grads[2], grads64[2]), 2e-6) << out;  // a sum in fp32 of what came
+        EXPECT_EQ(grads[0].scalar_type(), type);
+        EXPECT_EQ(grads[1].scalar_type(), at::kFloat);
+      }
+    }
+  }
+  EXPECT_FALSE(cuda_takes_linear(leaf({3, 64}), leaf({10, 64}), leaf({10})));
+  EXPECT_EQ(linear(leaf({3, 64}), leaf({10, 64}), leaf({10})).size(1), 10);
+}
+
+TEST_F(CudaRows, EmbeddingIsTorchs) {
+  for (const int64_t dim : {24, 64, 136}) {
+    for (const int64_t vocabulary : {5, 300, 1024}) {
+      for (const bool has_positions : {false, true}) {
+        const at::Tensor table = leaf({vocabulary, dim}), places = leaf({200, dim});
+        const at::Tensor tokens = integers(vocabulary, {70, 131});
+        EmbedInput input{.tokens = tokens, .table = table, .positions = {}, .places = places};
+        if (has_positions) input.positions = integers(200, {70, 131});
+        ASSERT_TRUE(cuda_takes_embed(input));
+        const at::Tensor x = embed(input, 0, true), grad = torch::randn_like(x);
+        const at::Tensor plain =
+            at::embedding(table, tokens) +
+            (has_positions ? at::embedding(places, input.positions) : places.slice(0, 0, 131));
+        EXPECT_TRUE(x.equal(plain));
+        const auto grads = torch::autograd::grad({x}, {table, places}, {grad});
+        const auto wide = [&](const at::Tensor& like, const at::Tensor& index) {
+          return at::zeros_like(like.detach(), at::kDouble)
+              .index_add(0, index.flatten(), grad.view({-1, dim}).to(at::kDouble));
+        };
+        const at::Tensor counted =
+            has_positions ? input.positions : torch::arange(131, tokens.options()).expand({70, 131});
+        EXPECT_LT(distance(grads[0], wide(table, tokens)), 1e-6) << dim << " " << vocabulary;
+        EXPECT_LT(distance(grads[1], wide(places, counted)), 1e-6) << dim << " " << vocabulary;
+      }
+    }
+  }
+  EXPECT_FALSE(cuda_takes_embed(
+      {.tokens = integers(9, {2, 3}), .table = leaf({9, 42}), .positions = {}, .places = {}}));
+}
+
+TEST_F(CudaRows, EmbeddingsDropTheirShareAndRepeat) {
+  constexpr double kP = 0.25;
+  const at::Tensor table = torch::ones({7, 64}, at::kCUDA).requires_grad_();
+  const EmbedInput input{.tokens = integers(7, {300, 400}), .table = table, .positions = {}, .places = {}};
+  const auto draw = [&] {
+    torch::manual_seed(3);
+    const at::Tensor x = embed(input, kP, true);
+    torch::manual_seed(4);
+    const at::Tensor grad = torch::randn_like(x);
+    return std::pair(x.detach(), torch::autograd::grad({x}, {table}, {grad})[0]);
+  };
+  const auto [x, grad] = draw();
+  EXPECT_NEAR((x == 0).to(at::kDouble).mean().item<double>(), kP, 1e-3);
+  EXPECT_LT((x.masked_select(x != 0) - 1 / (1 - kP)).abs().max().item<double>(), 1e-4);
+  torch::manual_seed(4);
+  const at::Tensor kept = torch::randn_like(x).to(at::kDouble) * x.to(at::kDouble);
+  const at::Tensor expected =
+      torch::zeros({7, 64}, kept.options()).index_add(0, input.tokens.flatten(), kept.view({-1, 64}));
+  EXPECT_LT(distance(grad, expected), 1e-5);
+  for (int again = 0; again < 5; ++again) {
+    const auto [other, other_grad] = draw();
+    EXPECT_TRUE(other.equal(x));
+    EXPECT_TRUE(other_grad.equal(grad));
+  }
+  EXPECT_TRUE(embed(input, kP, false).equal(at::embedding(table, input.tokens)));
 }
 
 TEST_F(CudaRows, OtherTensorsGoToTorch) {

@@ -68,9 +68,14 @@ __global__ void __launch_bounds__(kThreads) layer_norm(const __grid_constant__ L
   }
   const float rstd = rsqrtf(group_sum<kLanes>(squares) / kDim + p.eps);
   if (row >= p.rows) return;
+  const bool is_valid = !p.mask || p.mask[row];
 #pragma unroll
   for (int n = 0; n < kTimes; ++n) {
     const int column = (n * kLanes + lane) * 4;
+    if (!is_valid) {  // not a product with 0: whatever padding computed, even infinity, becomes 0
+      store4(p.y + row * kDim + column, {0, 0, 0, 0});
+      continue;
+    }
     const float4 w = load4(p.weight + column), b = load4(p.bias + column);
     store4(p.y + row * kDim + column, {x[n].x * rstd * w.x + b.x, x[n].y * rstd * w.y + b.y,
                                        x[n].z * rstd * w.z + b.z, x[n].w * rstd * w.w + b.w});
@@ -98,15 +103,18 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = start + group;
     const bool is_row = row < p.rows;
     const int64_t read = is_row ? row : p.rows - 1;
-    const float mean = p.mean[read], rstd = p.rstd[read];
+    const bool is_valid = is_row && (!p.mask || p.mask[read]);
+    const float mean = is_valid ? p.mean[read] : 0, rstd = is_valid ? p.rstd[read] : 0;
     float4 hat[kTimes], g[kTimes];
     float sum = 0, dot = 0;
 #pragma unroll
     for (int n = 0; n < kTimes; ++n) {
       const int64_t at = read * kDim + (n * kLanes + lane) * 4;
-      const float4 x = load4(p.x + at);
-      float4 dy = load4(p.y_grad + at);
-      if (!is_row) dy = {0, 0, 0, 0};
+      float4 x = load4(p.x + at), dy = load4(p.y_grad + at);
+      if (!is_valid) {
+        x = {0, 0, 0, 0};
+        dy = {0, 0, 0, 0};
+      }
       hat[n] = {(x.x - mean) * rstd, (x.y - mean) * rstd, (x.z - mean) * rstd, (x.w - mean) * rstd};
       bias_sum[n] = {bias_sum[n].x + dy.x, bias_sum[n].y + dy.y, bias_sum[n].z + dy.z, bias_sum[n].w + dy.w};
       weight_sum[n] = {weight_sum[n].x + dy.x * hat[n].x, weight_sum[n].y + dy.y * hat[n].y,

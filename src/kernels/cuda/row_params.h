@@ -16,6 +16,8 @@ struct LayerNormParams {
   float eps = 1e-5f;
   const float* x = nullptr;  // [N, D]
   const float *weight = nullptr, *bias = nullptr;
+  const bool* mask =
+      nullptr;  // [N]; rows where it is false become 0, and their x has no gradient. Null = all true
   Out* y = nullptr;
   float *mean = nullptr, *rstd = nullptr;  // [N]
 };
@@ -31,6 +33,7 @@ struct LayerNormGradParams {
   const float* x = nullptr;
   const float* weight = nullptr;
   const float *mean = nullptr, *rstd = nullptr;
+  const bool* mask = nullptr;
   const Grad* y_grad = nullptr;
   float* x_grad = nullptr;
   float* parts = nullptr;                              // scratch [kLayerNormParts, 2, D]
@@ -73,5 +76,50 @@ struct DroppedGradParams {
 };
 template <typename Update>
 int launch_dropped_grad(const DroppedGradParams<Update>& params, Stream stream);
+
+// sum[c] = sum over rows of x[row, c], in an order that does not depend on the device.
+inline constexpr int kColumnParts = 264;
+template <typename T>  // float or Bf16
+struct ColumnSumParams {
+  int64_t rows = 0, columns = 0;  // columns a multiple of 8
+  const T* x = nullptr;
+  float* parts = nullptr;  // scratch [kColumnParts, columns]
+  float* sum = nullptr;
+};
+template <typename T>
+int launch_column_sum(const ColumnSumParams<T>& params, Stream stream);
+
+// x[t] = dropout(table[ids[t]] + places[positions[t]]): what a model reads of its tokens. An id or a position
+// out of range stops the kernel with a message.
+struct EmbedParams {
+  int64_t tokens = 0, length = 0, dim = 0;  // length: of a sequence; dim a multiple of 8
+  int64_t vocabulary = 0, most_places = 0;
+  const int64_t *ids = nullptr, *positions = nullptr;  // [tokens]; no positions: t % length
+  const float *table = nullptr, *places = nullptr;     // [vocabulary, dim]; [most_places, dim] or null
+  float* x = nullptr;
+  uint32_t limit = 0;
+  DropoutStream stream;
+};
+int launch_embed(const EmbedParams& params, Stream stream);
+
+// result[v] = sum of x_grad[t] over the t with ids[t] = v, in the same order in every run. x_grad is that of
+// the sum before dropout.
+struct EmbedGradParams {
+  int64_t tokens = 0, dim = 0, rows = 0;  // dim a multiple of 8
+  const int64_t* ids = nullptr;           // out of [0, rows): added nowhere
+  const float* x_grad = nullptr;          // [tokens, dim]
+  int64_t parts = 0;                      // the tokens are dealt out to so many
+  float* sums = nullptr;                  // scratch [parts, rows, dim]
+  float* result = nullptr;                // [rows, dim]
+};
+int launch_embed_grad(const EmbedGradParams& params, Stream stream);
+
+// result[n] = sum of x_grad[b, n] over the items b, n < length; rows from length on are left alone.
+struct PlaceGradParams {
+  int64_t items = 0, length = 0, dim = 0;  // dim a multiple of 4
+  const float* x_grad = nullptr;           // [items, length, dim]
+  float* result = nullptr;
+};
+int launch_place_grad(const PlaceGradParams& params, Stream stream);
 
 }  // namespace edgewise::kernels::cuda
