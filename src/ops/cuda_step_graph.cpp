@@ -1,12 +1,50 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include "ops/step_graph.h"
 
 namespace edgewise::ops {
+namespace {
+
+// A recording that broke off may leave torch's generator waiting for its end, and dropout fails from then on:
+// the generator gets another state of the same seed and offset. Graphs recorded before keep the old one.
+void free_generator(c10::DeviceIndex device) {
+  at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device);
+  const std::scoped_lock lock(generator.mutex());
+  try {
+    at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(0);
+  } catch (const c10::Error&) {
+    at::Generator fresh = at::cuda::detail::createCUDAGenerator(device);
+    fresh.set_current_seed(generator.current_seed());
+    fresh.set_offset(generator.get_offset());
+    generator.graphsafe_set_state(fresh.graphsafe_get_state());
+  }
+}
+
+}  // namespace
+
+at::Tensor step_memory(int64_t bytes, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kByte);
+  if (!device.is_cuda()) return at::empty({bytes}, options.device(device));
+  const c10::cuda::OptionalCUDAGuard guard(device.has_index() ? std::optional(device) : std::nullopt);
+  // Asking for memory is no part of what is recorded.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  TORCH_CHECK_WITH(OutOfMemoryError, error == cudaSuccess, "step_memory: expected ", bytes,
+                   " bytes on the GPU for the inputs of a recorded pass; got: ", cudaGetErrorString(error));
+  return at::from_blob(
+      memory, {bytes}, [](void* given) { (void)cudaFree(given); },
+      options.device(at::kCUDA, c10::cuda::current_device()));
+}
 
 struct StepGraphs::State {
   explicit State(c10::Device given)
@@ -37,6 +75,7 @@ struct StepGraph::Capture {
       }
     }
     (void)cudaGetLastError();
+    free_generator(shared->device);
   }
 };
 
@@ -52,15 +91,10 @@ StepGraph::StepGraph(const StepGraphs& graphs, const std::function<void()>& work
   before.record(at::cuda::getCurrentCUDAStream());
   before.block(shared.stream);
   const c10::cuda::CUDAStreamGuard stream(shared.stream);
-  // Other threads, which pin the next batches, may go on.
-  capture_->graph.capture_begin(shared.pool, cudaStreamCaptureModeThreadLocal);
   try {
+    // Other threads, which pin the next batches, may go on.
+    capture_->graph.capture_begin(shared.pool, cudaStreamCaptureModeThreadLocal);
     work();
-  } catch (...) {
-    capture_->abandon();
-    throw;
-  }
-  try {
     capture_->graph.capture_end();
   } catch (...) {
     capture_->abandon();

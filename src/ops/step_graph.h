@@ -5,12 +5,17 @@
 // host come through StepInputs, torch's own random numbers follow the generator as it stands at the replay.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
 
 namespace edgewise::ops {
+
+// Memory that no recorded kernel writes to, [bytes]. While a stream is recorded, torch's memory is that of
+// the graph: its tensors share places, one after the other, and replayed they would overwrite what was put
+// there before.
+at::Tensor step_memory(int64_t bytes, at::Device device);
 
 // Memory and a stream that graphs share. Replays of graphs that share memory must not overlap, and what one
 // leaves behind holds until the next starts.
@@ -29,8 +34,7 @@ class StepGraphs {
 class StepGraph {
  public:
   // Throws what `work` throws, or torch's error when the host must wait or copy from ordinary memory in it;
-  // then streams and memory are as before. Where CUDA itself has ended the recording, torch's generator may
-  // not be: dropout in the same process can then fail.
+  // then streams, memory and torch's generator are as before.
   StepGraph(const StepGraphs& graphs, const std::function<void()>& work);
   ~StepGraph();
   void replay();  // on the current stream

@@ -1,6 +1,5 @@
 #include "ops/step_inputs.h"
 
-#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -9,22 +8,14 @@
 #include <atomic>
 #include <cstring>
 
+#include "ops/step_graph.h"
+
 namespace edgewise::ops {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{1} << 18, kAlignment = 256;
 
 std::atomic<StepInputs*> current = nullptr;
-
-// Under torch's deterministic algorithms new memory is filled, and a recorded filling would undo refresh().
-at::Tensor uninitialized(int64_t bytes, at::Device device) {
-  at::Context& context = at::globalContext();
-  const bool filled = context.deterministicFillUninitializedMemory();
-  context.setDeterministicFillUninitializedMemory(false);
-  at::Tensor memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  context.setDeterministicFillUninitializedMemory(filled);
-  return memory;
-}
 
 // A 0-dim tensor of the type of x.
 at::Tensor recorded_number(const at::Tensor& x, const std::function<double()>& compute, bool inverse) {
@@ -50,7 +41,7 @@ at::Tensor StepInputs::add(StepInput compute) {
   const at::Tensor host = compute({}).contiguous();
   const int64_t bytes = std::max<int64_t>(static_cast<int64_t>(host.nbytes()), 1);
   if (chunks_.empty() || chunks_.back().used + bytes > chunks_.back().memory.size(0))
-    chunks_.push_back({uninitialized(std::max(kChunkBytes, bytes), device_), 0, {}});
+    chunks_.push_back({step_memory(std::max(kChunkBytes, bytes), device_), 0, {}});
   Chunk& chunk = chunks_.back();
   const int64_t offset = chunk.used;
   chunk.used += (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -154,6 +154,7 @@ std::optional<PassOutput> PassGraphs::State::replay(Model& model, const Pass& pa
   if (const bool weighs = pass.weights.density_weight != 0; weighs != density_weighs_) {
     if (shared_) shared_->wait();
     shapes_.clear();
+    shared_.reset();  // torch gives up a pool with the last graph in it: the next ones need another
     recorded_now_ = 0;
     density_weighs_ = weighs;
   }
