@@ -233,7 +233,10 @@ void print_runs(const std::vector<Run>& runs) {
          std::to_string(run.recipe.train.seed),
          std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
          run.best_validation < 0 ? "-" : percent(run.best_validation),
-         run.test ? percent(run.test->accuracy) : "-", run.test ? percent(run.test->mean_density()) : "-",
+         run.test ? percent(run.test->accuracy) : "-",
+         run.test                ? percent(run.test->mean_density())
+         : run.best_density >= 0 ? percent(run.best_density) + " (validation)"
+                                 : "-",
          stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
          : !run.test                            ? "not tested"
          : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
@@ -272,8 +275,29 @@ train::Series points_of(const std::vector<Group>& groups, size_t task, const std
   return series;
 }
 
+bool is_untested_sbm(const Run& run, size_t task) {
+  return !run.test && run.best_density >= 0 && task_index(run) == task &&
+         run.recipe.attention.kind.find("sbm") != std::string::npos;
+}
+
+// Runs that were stopped before their test, as they stood in their best validation.
+train::Series untested_points(const std::vector<Run>& runs, size_t task) {
+  train::Series series;
+  series.name = "ours, stopped: best validation";
+  series.marks = train::Marks::kPoints;
+  for (const Run& run : runs) {
+    if (!is_untested_sbm(run, task)) continue;
+    series.x.push_back(100 * run.best_density);
+    series.y.push_back(100 * run.best_validation);
+    series.labels.push_back(run.recipe.attention.preset + " " +
+                            short_number(run.recipe.train.density_weight));
+  }
+  return series;
+}
+
 // Accuracy over density, ours and the paper's.
-std::string plot(const std::vector<Group>& groups, size_t task, double first_token) {
+std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs, size_t task,
+                 double first_token) {
   train::Panel panel;
   panel.title = std::string(kLraTasks[task].title) + ": accuracy over density (labels: lambda)";
   panel.x_label = "density of the edges, %";
@@ -293,6 +317,8 @@ std::string plot(const std::vector<Group>& groups, size_t task, double first_tok
       if (train::Series series = points_of(groups, task, preset, rises); !series.x.empty())
         panel.series.push_back(std::move(series));
   }
+  if (train::Series series = untested_points(runs, task); !series.x.empty())
+    panel.series.push_back(std::move(series));
   panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
   if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))
     panel.reference_lines.push_back({spread_of(dense->accuracy).mean, "full, ours"});
@@ -327,9 +353,11 @@ int run(const ReproduceArguments& arguments) {
   if (arguments.svg.empty()) return 0;
   std::filesystem::create_directories(arguments.svg);
   for (size_t task = 0; task < kLraTasks.size(); ++task) {
-    if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; })) continue;
+    if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; }) &&
+        std::ranges::none_of(runs, [&](const Run& r) { return is_untested_sbm(r, task); }))
+      continue;
     const auto file = std::filesystem::path(arguments.svg) / (std::string(kLraTasks[task].name) + ".svg");
-    io::write_file_atomically(file, plot(groups, task, first_token));
+    io::write_file_atomically(file, plot(groups, runs, task, first_token));
     std::cerr << "plot: " << file.string() << "\n";
   }
   return 0;

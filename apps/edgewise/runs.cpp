@@ -82,6 +82,7 @@ Run read_run(const std::string& folder, const std::string& command) {
       const bool is_best = is_text ? !run.best_bits || bits < *run.best_bits : accuracy > run.best_validation;
       if (is_best) {
         run.best_validation = accuracy;
+        run.best_density = number_of(record, "density");
         if (is_text) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
       }

@@ -27,11 +27,11 @@ struct Run {
   train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
   train::Series bits;                     // per character in validation, of texts
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
-  std::vector<train::Series> head_densities;  // in training, one per layer and head
-  std::vector<std::string> head_names;        // "layer 0, head 1"
-  std::optional<TestFigures> test;            // of the best checkpoint; none before the end
-  double best_validation = -1;
-  std::optional<double> best_bits;  // per character in validation, of texts
+  std::vector<train::Series> head_densities;       // in training, one per layer and head
+  std::vector<std::string> head_names;             // "layer 0, head 1"
+  std::optional<TestFigures> test;                 // of the best checkpoint; none before the end
+  double best_validation = -1, best_density = -1;  // mean density in the same validation
+  std::optional<double> best_bits;                 // per character in validation, of texts
   int64_t best_step = 0;
   int64_t steps = 0;
   double examples_per_second = 0;  // median over the logged steps

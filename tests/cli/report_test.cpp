@@ -10,7 +10,7 @@ namespace {
 using kit::ScratchFolder;
 using testing::HasSubstr;
 
-// A run folder as training leaves it, with the given test figures.
+// A run folder as training leaves it, with the given test figures; no accuracy: stopped before its test.
 void write_run(const ScratchFolder& scratch, const std::string& name, const std::string& recipe,
                const std::string& accuracy, const std::string& density, int64_t step = 5000) {
   std::filesystem::create_directories(scratch / name);
@@ -23,9 +23,10 @@ void write_run(const ScratchFolder& scratch, const std::string& name, const std:
 {"kind": "eval", )" +
           at +
           R"("split": "validation", "loss": 1.0, "accuracy": 0.5, "density": [0.1, 0.1, 0.1, 0.1]}
-{"kind": "test", )" +
-          at + R"("split": "test", "loss": 1.25, "accuracy": )" + accuracy + R"(, "density": )" + density +
-          "}\n");
+)" +
+          (accuracy.empty() ? ""
+                            : R"({"kind": "test", )" + at + R"("split": "test", "loss": 1.25, "accuracy": )" +
+                                  accuracy + R"(, "density": )" + density + "}\n"));
 }
 
 std::string listops_recipe(const std::string& attention, int seed, const std::string& more = "") {
@@ -97,6 +98,19 @@ TEST(ReproduceLra, SaysWhichRunsWereStopped) {
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("stopped at step 4000"));
   EXPECT_THAT(result.out, HasSubstr("37.50*"));  // fewer examples than published
+}
+
+TEST(ReproduceLra, ShowsRunsWithoutATestByTheirValidation) {
+  const ScratchFolder scratch;
+  const std::string recipe =
+      listops_recipe("kind = \"sbm\"\npreset = \"edgewise\"", 0, "density_weight = 0.05\n");
+  write_run(scratch, "e0", recipe, "", "", 3000);
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("e0"), "--svg", scratch.file("plots")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("10.00 % (validation)"));
+  EXPECT_THAT(result.out, HasSubstr("stopped at step 3000"));
+  EXPECT_THAT(scratch.read("plots/listops.svg"),
+              testing::AllOf(HasSubstr("stopped: best validation"), HasSubstr("edgewise 0.05")));
 }
 
 TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
