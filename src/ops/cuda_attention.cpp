@@ -74,15 +74,6 @@ at::Tensor members(const at::Tensor& membership, at::ScalarType dtype) {
   return aligned(result);
 }
 
-std::string learner_refusal(const EdgeCredit& credit) {
-  if (credit.query_membership.size(3) > 128) return "more than 128 clusters";
-  if (credit.estimator == Estimator::kCounterfactual && credit.present_form == PresentForm::kLeaveOneOut)
-    return "the leave_one_out form of the counterfactual estimator";
-  if (credit.estimator == Estimator::kCounterfactual && credit.law == EdgeLaw::kPoisson)
-    return "the counterfactual estimator under the poisson law";
-  return "";
-}
-
 // Whether the host knows that the edges are at most this part of all pairs.
 bool rarer_than(double density, const EdgeSet& edges) {
   return edges.has_csr() &&
@@ -557,7 +548,9 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (gather && credit && credit->fixed)
     return {"", "edges that the learner did not decide (a union with a pattern), one by one"};
   if (credit)
-    if (const std::string refusal = learner_refusal(*credit); !refusal.empty()) return {"", refusal};
+    if (const std::string refusal = cuda_learner_refusal(credit->query_membership.size(3), *credit);
+        !refusal.empty())
+      return {"", refusal};
   if (gather ? !kernels::cuda::gather_takes(dim, clusters)
              : !kernels::cuda::tile_forward_takes(dim) || !kernels::cuda::tile_backward_takes(dim, clusters))
     return {"", "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) +

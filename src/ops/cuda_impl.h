@@ -16,6 +16,17 @@ struct CudaChoice {
   std::string kernel;  // "tiles", "gather", "windows and tiles" or ""
   std::string reason;
 };
+// Why the kernels do not serve a learner of this kind; empty when they do. EdgeCredit and SbmEdgesOptions
+// both say.
+template <typename Rules>
+std::string cuda_learner_refusal(int64_t clusters, const Rules& rules) {
+  if (clusters > 128) return "more than 128 clusters";
+  if (rules.estimator != Estimator::kCounterfactual) return "";
+  if (rules.present_form == PresentForm::kLeaveOneOut)
+    return "the leave_one_out form of the counterfactual estimator";
+  if (rules.law == EdgeLaw::kPoisson) return "the counterfactual estimator under the poisson law";
+  return "";
+}
 CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* credit);
 
 // How many edges there are; asks the device, and waits for it, unless a stream is being captured.

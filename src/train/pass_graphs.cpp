@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "ops/cuda_impl.h"
 #include "ops/step_inputs.h"
 #include "train/dropout_seed.h"
 #include "train/pass_graph_state.h"
@@ -200,6 +201,9 @@ std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& datas
     if (options.sampler == Sampler::kFastRg || options.sampler == Sampler::kSqueezed)
       return "the sampler " + std::string(to_string(options.sampler)) +
              " has no kernel on a GPU; use attention.sampler = auto";
+    if (const std::string why = ops::cuda_learner_refusal(options.clusters, options); !why.empty())
+      return "the kernels do not have " + why +
+             ", and without them edges are listed one by one, whose number the host must wait for" + off;
   }
   if (dataset.labels_tokens() && !dataset.is_text())
     return "the loss of " + dataset.name() +

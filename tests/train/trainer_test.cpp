@@ -526,6 +526,10 @@ TEST(Trainer, CudaGraphsSayWhyTheyCannotServe) {
   EXPECT_THAT(refusal({"attention.kind=window"}, text), testing::HasSubstr("attention.kind = window"));
   EXPECT_THAT(refusal({"attention.self_loops=true"}, text), testing::HasSubstr("self_loops"));
   EXPECT_THAT(refusal({"attention.sampler=fastrg"}, text), testing::HasSubstr("fastrg"));
+  EXPECT_THAT(refusal({"attention.law=poisson"}, text), testing::HasSubstr("poisson law"));
+  EXPECT_EQ(refusal({"attention.law=poisson", "attention.estimator=paper"}, text), "");
+  EXPECT_THAT(refusal({"attention.present_form=leave_one_out"}, text), testing::HasSubstr("leave_one_out"));
+  EXPECT_THAT(refusal({"attention.clusters=256"}, text), testing::HasSubstr("128 clusters"));
 }
 
 }  // namespace
