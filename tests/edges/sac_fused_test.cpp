@@ -1,0 +1,240 @@
+// SacEdges by its fused kernels, and by blocks of keys: equal to the plain walk, whatever the threads and the CPU.
+#include <edgewise/edges/patterns.h>
+#include <edgewise/edges/sac_edges.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "edges/sac_fused.h"
+#include "edges/sac_inputs.h"
+#include "edges/sac_kit.h"
+#include "kit/cpu_level.h"
+
+namespace edgewise {
+namespace {
+
+using kit::given_walk;
+using kit::sac_options;
+using kit::sac_predictor;
+using kit::sac_request;
+using kit::same_edges;
+using kit::WalkKind;
+
+struct FusedCase {
+  const char* name;
+  bool causal, masked;
+  int64_t alpha, budget, window;  // window 0 = none
+  SelfEdges self;
+  bool duplicates;
+  DistanceEncoding distance;
+};
+void PrintTo(const FusedCase& c, std::ostream* stream) {
+  *stream << c.name;
+}
+constexpr WalkKind kBlocksOfFour{"blocks_of_4", SacWalk::kRooted, 4},
+    kBlocksOfTwo{"blocks_of_2", SacWalk::kRooted, 2};
+class Fused : public testing::TestWithParam<std::tuple<FusedCase, WalkKind>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Fused,
+    testing::Combine(
+        testing::Values(
+            FusedCase{"plain", false, false, 3, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias},
+            FusedCase{"causal", true, true, 3, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kNone},
+            FusedCase{"window", false, true, 2, 0, 4, SelfEdges::kNever, false, DistanceEncoding::kBias},
+            FusedCase{"causal_window", true, false, 2, 0, 4, SelfEdges::kAlways, false,
+                      DistanceEncoding::kBias},
+            FusedCase{"duplicates", false, true, 4, 0, 0, SelfEdges::kAllowed, true, DistanceEncoding::kBias},
+            FusedCase{"budget", false, true, 1, 50, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias},
+            FusedCase{"all", true, true, 30, 0, 0, SelfEdges::kAllowed, false, DistanceEncoding::kBias}),
+        testing::Values(kit::kRooted, kit::kPairs, kBlocksOfFour, kBlocksOfTwo)),
+    [](const auto& given) {
+      return std::string(std::get<1>(given.param).name) + "_" + std::get<0>(given.param).name;
+    });
+
+TEST_P(Fused, EqualsThePlainWalk) {
+  const auto& [c, kind] = GetParam();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    SacEdgesOptions options = sac_options(2, kind, c.alpha);
+    options.budget = c.budget;
+    options.self_edges = c.self;
+    options.duplicates = c.duplicates;
+    options.distance = c.distance;
+    options.sharing = SacSharing::kPerHead;
+    options.detach_inputs = false;
+    if (c.window > 0) options.candidates = std::make_shared<WindowEdges>(c.window);
+    struct Found {
+      EdgeChoice choice;
+      std::vector<at::Tensor> gradients;
+    };
+    const auto run = [&, &setting = c](bool fused, WalkDecoding decoding) {
+      options.fused = fused;
+      options.train_decoding = decoding;
+      SacEdges source = sac_predictor(options, 7, 1);
+      source->to(dtype);
+      EdgeRequest request = sac_request(3, 2, 21, dtype);
+      request.is_causal = setting.causal;
+      if (setting.masked)
+        request.key_mask = at::arange(21).unsqueeze(0) < torch::tensor({21, 13, 0}).unsqueeze(1);
+      request.tokens = request.tokens.requires_grad_();
+      Found found{source->choose(request), {}};
+      const at::Tensor weight = kit::randn({3}, 5, dtype);
+      const at::Tensor objective = (found.choice.policy->log_prob * weight).sum() +
+                                   (found.choice.policy->entropy * weight).sum() +
+                                   (found.choice.policy->effect->values.square()).sum();
+      std::vector<at::Tensor> inputs = {request.tokens};
+      for (const at::Tensor& parameter : source->parameters()) inputs.push_back(parameter);
+      if (objective.requires_grad())
+        for (const at::Tensor& g : torch::autograd::grad({objective}, inputs, {}, false, false, true))
+          found.gradients.push_back(g);
+      return found;
+    };
+    const double close = dtype == at::kDouble ? 1e-10 : 2e-4;
+    for (const WalkDecoding decoding : {WalkDecoding::kSample, WalkDecoding::kGreedy}) {
+      const Found plain = run(false, decoding), fused = run(true, decoding);
+      ASSERT_TRUE(same_edges(plain.choice.edges, fused.choice.edges));
+      const EdgePolicy &a = *plain.choice.policy, &b = *fused.choice.policy;
+      EXPECT_TRUE(at::allclose(a.log_prob, b.log_prob, close, close));
+      EXPECT_TRUE(at::allclose(a.entropy, b.entropy, close, close));
+      EXPECT_TRUE(at::allclose(a.effect->values, b.effect->values, close, close));
+      if (c.alpha == 30) continue;  // nothing was chosen
+      ASSERT_EQ(plain.gradients.size(), fused.gradients.size());
+      for (size_t n = 0; n < plain.gradients.size(); ++n) {
+        ASSERT_EQ(plain.gradients[n].defined(), fused.gradients[n].defined()) << n;
+        if (plain.gradients[n].defined()) {
+          EXPECT_TRUE(at::allclose(plain.gradients[n], fused.gradients[n], close, close))
+              << n << ": " << (plain.gradients[n] - fused.gradients[n]).abs().max().item<double>();
+        }
+      }
+    }
+  }
+}
+
+class FusedKernel : public testing::TestWithParam<SacDestinations> {};
+INSTANTIATE_TEST_SUITE_P(Both, FusedKernel, testing::Values(SacDestinations::kAll, SacDestinations::kBlocks),
+                         [](const auto& given) { return std::string(to_string(given.param)); });
+
+TEST_P(FusedKernel, DoesNotDependOnThreadsOrCpuLevel) {
+  SacEdgesOptions options(2, 8);
+  options.alpha = 4;
+  options.destinations = GetParam();
+  options.block_size = 16;
+  const auto gradient = [&] {
+    torch::manual_seed(1);
+    SacEdges source(options);
+    source->choose(sac_request(2, 2, 150, at::kFloat)).policy->log_prob.sum().backward();
+    return source->node_weight.grad().clone();
+  };
+  const at::Tensor best = gradient();
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  EXPECT_TRUE(at::equal(best, gradient()));
+  at::set_num_threads(threads);
+  for (const std::string& level : available_cpu_levels()) {
+    const kit::ForcedCpuLevel forced(level.c_str());
+    EXPECT_TRUE(at::allclose(best, gradient(), 1e-3, 1e-3)) << level;
+  }
+}
+
+// A number added to all scores changes nothing, also where their exponentials are too large or too small.
+TEST(FusedBlocks, TakesScoresOfAnySize) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const auto run = [&](double added) {
+      SacEdgesOptions options = kit::sac_options(2, kit::kBlocks, 3);
+      options.distance = DistanceEncoding::kBias;
+      SacEdges source = kit::sac_predictor(options);
+      source->to(dtype);
+      const EdgeRequest request = kit::sac_request(2, 2, 40, dtype);
+      {
+        const torch::NoGradGuard guard;
+        source->distance_table.add_(added);
+        source->block_distance_table.add_(added);
+      }
+      EXPECT_TRUE(sac::fused_walk_applies(*source, request, WalkDecoding::kSample));
+      return source->choose(request);
+    };
+    const EdgeChoice expected = run(0);
+    for (const double added : {300., -300.}) {
+      const EdgeChoice found = run(added);
+      const double tolerance = dtype == at::kDouble ? 1e-9 : 2e-2;
+      if (dtype == at::kDouble) {
+        EXPECT_TRUE(kit::same_edges(found.edges, expected.edges)) << added;
+      }
+      EXPECT_GE(found.edges.contained_in(expected.edges).to(at::kFloat).mean().item<double>(), 0.95) << added;
+      EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, tolerance, 1e-9)) << added;
+      EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, tolerance, 1e-9)) << added;
+    }
+  }
+}
+
+TEST(FusedBlocks, ReadsKeysBeforeTheQueries) {
+  SacEdgesOptions options = sac_options(1, kBlocksOfFour, 3);
+  EdgeRequest request = sac_request(2, 1, 23);
+  request.key_tokens = request.tokens;
+  request.tokens = request.tokens.narrow(1, 10, 13);
+  request.query = request.query.narrow(2, 10, 13);
+  request.query_offset = 10;
+  for (const bool causal : {false, true}) {
+    request.is_causal = causal;
+    options.fused = true;
+    const EdgeChoice fused = sac_predictor(options)->choose(request);
+    options.fused = false;
+    const EdgeChoice plain = sac_predictor(options)->choose(request);
+    EXPECT_TRUE(same_edges(fused.edges, plain.edges));
+    EXPECT_TRUE(at::allclose(fused.policy->log_prob, plain.policy->log_prob));
+  }
+}
+
+// H(p(b)) + H(p(. | b)) of the chosen b, and its gradient, averaged over all choices: those of the exact
+// entropy.
+TEST(BlockEntropy, IsExactOnAverage) {
+  SacEdges source = sac_predictor(sac_options(1, kit::kBlocks, 1));
+  EdgeRequest request = sac_request(1, 1, 8);
+  request.query = request.query.narrow(2, 0, 1);
+  request.key_tokens = request.tokens;
+  request.tokens = request.tokens.narrow(1, 0, 1);
+  at::Tensor mean = at::zeros({}, at::kDouble), exact = mean, total = mean;
+  const sac::WalkInputs inputs = source->walk_inputs(request);
+  for (int64_t j = 0; j < 8; ++j) {
+    sac::WalkResult actions;
+    actions.steps = 1;
+    actions.destination = at::full({1, 1, 1}, j, at::kLong);
+    const sac::WalkResult walk = given_walk(source, inputs, actions);
+    const at::Tensor log_p = walk.log_prob.sum(), p = log_p.exp();
+    mean = mean + p.detach() * walk.entropy.sum();
+    exact = exact - p * log_p;
+    total = total + p;
+  }
+  EXPECT_NEAR(total.item<double>(), 1, 1e-12);
+  EXPECT_NEAR(mean.item<double>(), exact.item<double>(), 1e-12);
+  for (const auto& item : source->named_parameters()) {
+    const auto gradient = [&, &parameter = item.value()](const at::Tensor& of) {
+      return torch::autograd::grad({of}, {parameter}, {}, true, false, true)[0];
+    };
+    const at::Tensor a = gradient(mean), b = gradient(exact);
+    ASSERT_EQ(a.defined(), b.defined()) << item.key();
+    if (a.defined()) {
+      EXPECT_TRUE(at::allclose(a, b, 1e-9, 1e-11)) << item.key();
+    }
+  }
+}
+
+TEST(SacEdges, OneBlockIsAllKeys) {
+  SacEdgesOptions options = sac_options(1, WalkKind{"one", SacWalk::kRooted, 16}, 3);
+  options.estimator = SacEstimator::kReinforce;
+  const EdgeRequest request = sac_request(2, 1, 12);
+  const auto log_prob = [&](bool fused) {
+    options.fused = fused;
+    return sac_predictor(options)->choose(request).policy->log_prob;
+  };
+  // The parameters of blocks are the last: the others come out alike.
+  SacEdges all = sac_predictor(options);
+  all->options.destinations = SacDestinations::kAll;
+  all->options.fused = false;
+  const at::Tensor expected = all->choose(request).policy->log_prob;
+  EXPECT_TRUE(at::allclose(log_prob(false), expected));
+  EXPECT_TRUE(at::allclose(log_prob(true), expected));
+}
+
+}  // namespace
+}  // namespace edgewise
