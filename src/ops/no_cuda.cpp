@@ -1,4 +1,4 @@
-// In place of cuda_attention.cpp, cuda_rows.cpp, cuda_sample.cpp, cuda_step_graph.cpp and the cuda_*_walk.cpp
+// In place of the cuda_*.cpp
 // in a build without CUDA: every call is refused, so that dispatch takes the reference.
 #include <ATen/ops/empty.h>
 

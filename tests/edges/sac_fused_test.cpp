@@ -1,4 +1,5 @@
-// SacEdges by its fused kernels, and by blocks of keys: equal to the plain walk, whatever the threads and the CPU.
+// SacEdges by its fused kernels, and by blocks of keys: equal to the plain walk, whatever the threads and the
+// CPU.
 #include <edgewise/edges/patterns.h>
 #include <edgewise/edges/sac_edges.h>
 
