@@ -47,6 +47,10 @@ std::string short_number(double value) {
   return text;
 }
 
+std::string lambda_label(double penalty, bool self_loops) {
+  return short_number(penalty) + (self_loops ? " + I" : "");
+}
+
 size_t task_index(const Run& run) {
   for (size_t i = 0; i < kLraTasks.size(); ++i) {
     if (run.recipe.data.name == kLraTasks[i].name) return i;
@@ -270,7 +274,7 @@ train::Series points_of(const std::vector<Group>& groups, size_t task, const std
   for (const auto& [density, group] : sorted) {
     series.x.push_back(density);
     series.y.push_back(spread_of(group->accuracy).mean);
-    series.labels.push_back(short_number(group->penalty) + (group->self_loops ? " + I" : ""));
+    series.labels.push_back(lambda_label(group->penalty, group->self_loops));
   }
   return series;
 }
@@ -280,17 +284,18 @@ bool is_untested_sbm(const Run& run, size_t task) {
          run.recipe.attention.kind.find("sbm") != std::string::npos;
 }
 
-// Runs that were stopped before their test, as they stood in their best validation.
+// Runs that have no test figure, stopped or under way, as they stood in their best validation.
 train::Series untested_points(const std::vector<Run>& runs, size_t task) {
   train::Series series;
-  series.name = "ours, stopped: best validation";
+  series.name = "ours, no test yet: best validation";
   series.marks = train::Marks::kPoints;
   for (const Run& run : runs) {
     if (!is_untested_sbm(run, task)) continue;
     series.x.push_back(100 * run.best_density);
     series.y.push_back(100 * run.best_validation);
-    series.labels.push_back(run.recipe.attention.preset + " " +
-                            short_number(run.recipe.train.density_weight));
+    series.labels.push_back(
+        run.recipe.attention.preset + " " +
+        lambda_label(run.recipe.train.density_weight, train::sbm_options(run.recipe).self_loops));
   }
   return series;
 }
@@ -309,7 +314,7 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   for (const PaperSbm& row : kPaperSbm) {
     paper.x.push_back(row.density[task]);
     paper.y.push_back(row.accuracy[task]);
-    paper.labels.push_back(short_number(row.penalty) + (row.self_loops ? " + I" : ""));
+    paper.labels.push_back(lambda_label(row.penalty, row.self_loops));
   }
   panel.series.push_back(std::move(paper));  // first: the same colour in every plot
   for (const char* preset : {"edgewise", "published", "paper"}) {
@@ -317,8 +322,10 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
       if (train::Series series = points_of(groups, task, preset, rises); !series.x.empty())
         panel.series.push_back(std::move(series));
   }
-  if (train::Series series = untested_points(runs, task); !series.x.empty())
+  if (train::Series series = untested_points(runs, task); !series.x.empty()) {
     panel.series.push_back(std::move(series));
+    panel.y_label = "accuracy, %";
+  }
   panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
   if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))
     panel.reference_lines.push_back({spread_of(dense->accuracy).mean, "full, ours"});

@@ -40,29 +40,24 @@ at::Tensor column_sum(const at::Tensor& x) {  // [rows, columns] -> fp32 [column
 }
 
 struct Linear : torch::autograd::Function<Linear> {
+  // x [rows, in]
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, at::ScalarType type) {
-    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(type), products = weight.to(type);
-    const at::Tensor y = at::addmm(bias.to(type), rows, products.t());
+    const at::Tensor rows = x.to(type), products = weight.to(type);
     context->save_for_backward({rows, products});
-    context->saved_data["x_shape"] = x.sizes();
     context->saved_data["x_type"] = x.scalar_type();
-    std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = weight.size(0);
-    return y.view(shape);
+    return at::addmm(bias.to(type), rows, products.t());
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grads) {
-    check_first_derivative("linear", grads[0]);
+    check_first_derivative("linear");
     const auto saved = context->get_saved_variables();
     const at::Tensor &rows = saved[0], &products = saved[1];
     const c10::cuda::CUDAGuard device(rows.device());
-    const at::Tensor y_grad = whole_rows(grads[0].reshape({rows.size(0), products.size(0)}));
+    const at::Tensor y_grad = whole_rows(grads[0]);
     tensor_list result(4);
     if (context->needs_input_grad(0))
-      result[0] = at::mm(y_grad, products)
-                      .view(context->saved_data["x_shape"].toIntVector())
-                      .to(context->saved_data["x_type"].toScalarType());
+      result[0] = at::mm(y_grad, products).to(context->saved_data["x_type"].toScalarType());
     if (context->needs_input_grad(1))
       result[1] =
           rows.scalar_type() == at::kFloat ? at::mm(y_grad.t(), rows) : at::mm(y_grad.t(), rows, at::kFloat);
@@ -76,11 +71,15 @@ struct Linear : torch::autograd::Function<Linear> {
 bool cuda_takes_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return x.is_cuda() && x.dim() >= 2 && x.numel() > 0 && product_type(x) && bias.defined() &&
          weight.scalar_type() == at::kFloat && bias.scalar_type() == at::kFloat &&
-         weight.device() == x.device() && bias.device() == x.device() && weight.size(0) % 8 == 0;
+         weight.device() == x.device() && bias.device() == x.device() && weight.size(0) > 0 &&
+         weight.size(0) % 8 == 0;
 }
 
 at::Tensor cuda_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return Linear::apply(x, weight, bias, *product_type(x));
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = weight.size(0);
+  // Shapes change outside: what a custom function returns as a view may not be changed in place.
+  return Linear::apply(x.reshape({-1, x.size(-1)}), weight, bias, *product_type(x)).view(shape);
 }
 
 }  // namespace edgewise::ops

@@ -39,7 +39,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grads) {
-    check_first_derivative("layer_norm", grads[0]);
+    check_first_derivative("layer_norm");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const c10::cuda::CUDAGuard device(x.device());
@@ -87,7 +87,7 @@ struct DroppedAdd : torch::autograd::Function<DroppedAdd> {
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grads) {
-    check_first_derivative("add_dropped", grads[0]);
+    check_first_derivative("add_dropped");
     const at::Tensor y_grad = whole_rows(grads[0]);
     const c10::cuda::CUDAGuard device(y_grad.device());
     const bool narrow = context->saved_data["narrow"].toBool();
@@ -114,6 +114,11 @@ bool cuda_takes_norm(const at::Tensor& x, const at::Tensor& weight, const at::Te
 
 at::Tensor cuda_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                            at::ScalarType output, const at::Tensor& mask) {
+  const at::IntArrayRef lead = x.sizes().slice(0, x.sizes().size() - 1);
+  TORCH_CHECK_VALUE(!mask.defined() || (mask.device() == x.device() && mask.scalar_type() == at::kBool &&
+                                        mask.sizes() == lead),
+                    "layer_norm: expected a bool mask of ", lead, " on ", x.device(),
+                    ", one for each row of x; got ", mask.toString(), " of ", mask.sizes());
   const auto rows = mask.defined() ? std::optional(mask.contiguous()) : std::nullopt;
   return LayerNorm::apply(x, weight, bias, rows, eps, output == at::kBFloat16);
 }

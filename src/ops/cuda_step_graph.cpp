@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include "ops/step_graph.h"
@@ -12,8 +13,19 @@
 namespace edgewise::ops {
 namespace {
 
+// What asks for memory or gives it back is no part of what this thread records, and an error stays here.
+template <typename Call>
+cudaError_t beside_recordings(const Call& call) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  const cudaError_t error = call();
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  return error;
+}
+
 // A recording that broke off may leave torch's generator waiting for its end, and dropout fails from then on:
-// the generator gets another state of the same seed and offset. Graphs recorded before keep the old one.
+// the generator gets another state of the same seed and offset.
 void free_generator(c10::DeviceIndex device) {
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device);
   const std::scoped_lock lock(generator.mutex());
@@ -33,16 +45,18 @@ at::Tensor step_memory(int64_t bytes, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kByte);
   if (!device.is_cuda()) return at::empty({bytes}, options.device(device));
   const c10::cuda::OptionalCUDAGuard guard(device.has_index() ? std::optional(device) : std::nullopt);
-  // Asking for memory is no part of what is recorded.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
-  C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  const auto ask = [&] { return cudaMalloc(&memory, static_cast<size_t>(bytes)); };
+  cudaError_t error = beside_recordings(ask);
+  if (error != cudaSuccess &&
+      c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    error = beside_recordings(ask);
+  }
   TORCH_CHECK_WITH(OutOfMemoryError, error == cudaSuccess, "step_memory: expected ", bytes,
                    " bytes on the GPU for the inputs of a recorded pass; got: ", cudaGetErrorString(error));
   return at::from_blob(
-      memory, {bytes}, [](void* given) { (void)cudaFree(given); },
+      memory, {bytes}, [](void* given) { (void)beside_recordings([=] { return cudaFree(given); }); },
       options.device(at::kCUDA, c10::cuda::current_device()));
 }
 
@@ -64,8 +78,9 @@ struct StepGraph::Capture {
   std::shared_ptr<StepGraphs::State> shared;
   at::cuda::CUDAGraph graph;
 
-  // After an error inside: torch's own end of a capture stops at the first thing that went wrong.
-  void abandon() {
+  // After an error inside, which is the one to show: torch's own end of a capture stops at the first thing
+  // that went wrong.
+  void abandon() noexcept {
     try {
       graph.capture_end();
     } catch (const c10::Error&) {
@@ -75,7 +90,11 @@ struct StepGraph::Capture {
       }
     }
     (void)cudaGetLastError();
-    free_generator(shared->device);
+    try {
+      free_generator(shared->device);
+    } catch (const std::exception& error) {
+      TORCH_WARN("StepGraph: a recording broke off, and torch's generator stays bound to it: ", error.what());
+    }
   }
 };
 

@@ -1,5 +1,5 @@
-// In place of the cuda_*.cpp
-// in a build without CUDA: every call is refused, so that dispatch takes the reference.
+// In place of the cuda_*.cpp in a build without CUDA: every call is refused, so that dispatch takes the
+// reference.
 #include <ATen/ops/empty.h>
 
 #include "ops/cuda_impl.h"

@@ -33,8 +33,8 @@ const T* const_data(const at::Tensor& x) {
 }
 
 // The kernels give first derivatives only; with torch's operations one gets the second.
-inline void check_first_derivative(const char* what, const at::Tensor& grad) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!(at::GradMode::is_enabled() && grad.requires_grad()), what,
+inline void check_first_derivative(const char* what) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(), what,
                               ": expected one backward pass on CUDA; got a request for second derivatives, "
                               "which the kernel does not have. Compute them on a CPU.");
 }

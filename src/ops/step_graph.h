@@ -33,8 +33,9 @@ class StepGraphs {
 
 class StepGraph {
  public:
-  // Throws what `work` throws, or torch's error when the host must wait or copy from ordinary memory in it;
-  // then streams, memory and torch's generator are as before.
+  // Throws what `work` throws, or torch's error when the host must wait or copy from ordinary memory in it.
+  // Streams and torch's generator can then be used as before, but graphs that were recorded earlier may be
+  // bound to a generator that waits for an end: record them anew.
   StepGraph(const StepGraphs& graphs, const std::function<void()>& work);
   ~StepGraph();
   void replay();  // on the current stream

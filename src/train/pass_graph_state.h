@@ -25,6 +25,9 @@ struct PassGraphs::State {
   PassCounts counts;
 
  private:
+  // All graphs.
+  void forget();
+
   struct Shape {
     int64_t passes = 0;
     std::unique_ptr<RecordedPass> recorded;

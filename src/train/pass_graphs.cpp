@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
 #include <edgewise/graph/mask_counts.h>
 #include <edgewise/train/build_model.h>
 #include <torch/types.h>
@@ -91,9 +92,9 @@ RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& op
   const std::vector<at::Tensor> all = model.parameters();
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : all) before.push_back(std::exchange(parameter.mutable_grad(), {}));
-  const auto restore = [&] {
+  const auto restored = c10::make_scope_exit([&] {
     for (size_t n = 0; n < all.size(); ++n) all[n].mutable_grad() = before[n];
-  };
+  });
   seed_dropout(pass.random);
   try {
     graph_ = std::make_unique<ops::StepGraph>(shared, [&] {
@@ -101,10 +102,8 @@ RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& op
       output_ = run_pass(model, input, part_, weights_, options, nullptr);
     });
   } catch (const c10::OutOfMemoryError&) {
-    restore();
     throw;
   } catch (const c10::Error& error) {
-    restore();
     TORCH_CHECK_NOT_IMPLEMENTED(
         false, "train.cuda_graph: expected a step that a CUDA graph can hold; recording it failed: ",
         error.what_without_backtrace(), ". Train with --set train.cuda_graph=false");
@@ -115,7 +114,6 @@ RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& op
     gradients_.push_back(parameter.grad());
     sums_.push_back(at::empty_like(parameter.grad()));
   }
-  restore();
 }
 
 // Out of the graph's memory, which others share, and added up as autograd would.
@@ -149,14 +147,18 @@ PassOutput RecordedPass::replay(const Pass& pass) {
 PassGraphs::State::State(const PassGraphsOptions& given) : options(given) {}
 PassGraphs::State::~State() = default;
 
+void PassGraphs::State::forget() {
+  if (shared_) shared_->wait();
+  shapes_.clear();
+  shared_.reset();  // torch gives up a pool with the last graph in it: the next ones need another
+  recorded_now_ = 0;
+}
+
 std::optional<PassOutput> PassGraphs::State::replay(Model& model, const Pass& pass,
                                                     const StepOptions& step_options) {
   // A pass without the penalty is another one. Weights rise once: what was recorded before is done with.
   if (const bool weighs = pass.weights.density_weight != 0; weighs != density_weighs_) {
-    if (shared_) shared_->wait();
-    shapes_.clear();
-    shared_.reset();  // torch gives up a pool with the last graph in it: the next ones need another
-    recorded_now_ = 0;
+    forget();
     density_weighs_ = weighs;
   }
   Shape& shape = shapes_[shape_of(pass, step_options)];
@@ -166,7 +168,12 @@ std::optional<PassOutput> PassGraphs::State::replay(Model& model, const Pass& pa
       return std::nullopt;
     }
     if (!shared_) shared_.emplace(step_options.device);
-    shape.recorded = std::make_unique<RecordedPass>(model, pass, step_options, *shared_);
+    try {
+      shape.recorded = std::make_unique<RecordedPass>(model, pass, step_options, *shared_);
+    } catch (...) {
+      forget();  // earlier graphs may not be replayed after a broken recording
+      throw;
+    }
     ++counts.recorded;
     ++recorded_now_;
   }

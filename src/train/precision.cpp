@@ -27,7 +27,7 @@ PrecisionGuard::PrecisionGuard(Precision precision, c10::Device device)
 
 PrecisionGuard::~PrecisionGuard() {
   if (!active_) return;
-  // Weights are cast once per outermost scope; the copies go with it.
+  // Weights that torch's own products read are cast once per outermost scope; the copies go with it.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(type_, was_enabled_);
 }

@@ -110,7 +110,7 @@ TEST(ReproduceLra, ShowsRunsWithoutATestByTheirValidation) {
   EXPECT_THAT(result.out, HasSubstr("10.00 % (validation)"));
   EXPECT_THAT(result.out, HasSubstr("stopped at step 3000"));
   EXPECT_THAT(scratch.read("plots/listops.svg"),
-              testing::AllOf(HasSubstr("stopped: best validation"), HasSubstr("edgewise 0.05")));
+              testing::AllOf(HasSubstr("no test yet: best validation"), HasSubstr("edgewise 0.05")));
 }
 
 TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {

@@ -126,6 +126,47 @@ TEST_F(CudaRows, LinearIsTorchs) {
   EXPECT_EQ(linear(leaf({3, 64}), leaf({10, 64}), leaf({10})).size(1), 10);
 }
 
+// A gradient that is spread over rows or lies apart, parameters that learn nothing, outputs that are changed
+// in place.
+TEST_F(CudaRows, LinearTakesAnyGradientAndFrozenParameters) {
+  const at::Tensor x = leaf({4, 30, 64}), weight = leaf({32, 64}), bias = leaf({32});
+  const at::Tensor apart = torch::randn({4, 32, 30}, at::kCUDA).transpose(1, 2),
+                   spread = torch::randn({4, 1, 32}, at::kCUDA).expand({4, 30, 32});
+  for (const at::Tensor& grad : {apart, spread}) {
+    const auto found = torch::autograd::grad({linear(x, weight, bias)}, {x, weight, bias}, {grad});
+    const auto expected = torch::autograd::grad({at::linear(x, weight, bias)}, {x, weight, bias}, {grad});
+    for (size_t n = 0; n < 3; ++n) EXPECT_LT(distance(found[n], expected[n]), 1e-5) << n;
+  }
+  const at::Tensor frozen = weight.detach();
+  const auto found = torch::autograd::grad({linear(x, frozen, bias).sum()}, {bias});
+  EXPECT_TRUE(found[0].equal(at::full_like(bias, 120)));
+  at::Tensor y = linear(x, weight, bias);
+  y.add_(1);
+  EXPECT_EQ(torch::autograd::grad({y.sum()}, {x})[0].sizes(), x.sizes());
+  EXPECT_THROW(torch::autograd::grad({linear(x, weight, bias).sum()}, {x}, {}, true, /*create_graph=*/true),
+               c10::NotImplementedError);
+}
+
+TEST_F(CudaRows, EmbeddingTakesSlicesFrozenTablesAndNoTokens) {
+  const at::Tensor table = leaf({9, 64}), places = leaf({50, 64}), tokens = integers(9, {3, 20});
+  const EmbedInput input{
+      .tokens = tokens, .table = table.detach(), .positions = {}, .places = places.slice(0, 7, 27)};
+  ASSERT_TRUE(cuda_takes_embed(input));
+  const at::Tensor x = embed(input, 0, true);
+  EXPECT_TRUE(x.equal(at::embedding(table, tokens) + places.slice(0, 7, 27)));
+  const at::Tensor grad = torch::autograd::grad({x.sum()}, {places})[0];
+  EXPECT_TRUE(grad.slice(0, 7, 27).equal(at::full({20, 64}, 3, grad.options())));
+  EXPECT_EQ(grad.count_nonzero().item<int64_t>(), 20 * 64);
+  const at::Tensor none =
+      embed({.tokens = integers(9, {0, 20}), .table = table, .positions = {}, .places = {}}, 0, true);
+  EXPECT_EQ(none.sizes(), at::IntArrayRef({0, 20, 64}));
+  EXPECT_EQ(torch::autograd::grad({none.sum()}, {table})[0].count_nonzero().item<int64_t>(), 0);
+  EXPECT_FALSE(cuda_takes_embed(
+      {.tokens = tokens, .table = table, .positions = torch::zeros({3, 20}, at::kLong), .places = places}));
+  EXPECT_FALSE(cuda_takes_embed(
+      {.tokens = tokens, .table = table, .positions = {}, .places = places.slice(0, 0, 10)}));
+}
+
 TEST_F(CudaRows, EmbeddingIsTorchs) {
   for (const int64_t dim : {24, 64, 136}) {
     for (const int64_t vocabulary : {5, 300, 1024}) {

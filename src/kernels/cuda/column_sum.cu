@@ -1,6 +1,6 @@
 // Sums over the rows of a matrix: the gradient of a bias. A lane always has the same eight columns, so that
 // their sums stay in its registers; thread blocks and their groups are added in a fixed order.
-#include "kernels/cuda/dropout_numbers.cuh"
+#include "kernels/cuda/eight.cuh"
 #include "kernels/cuda/row_params.h"
 
 namespace edgewise::kernels::cuda {

@@ -2,14 +2,12 @@
 // Element e has the e % 8-th 16 bits of Philox(e / 8, offset; seed): nothing is kept for the backward pass.
 #pragma once
 
-#include <cuda_bf16.h>
-
+#include "kernels/cuda/eight.cuh"
 #include "kernels/cuda/row_params.h"
 #include "kernels/pair_numbers.h"
 
 namespace edgewise::kernels::cuda {
 
-constexpr int kTogether = 8;           // elements a thread
 constexpr uint32_t kDropoutLane = 12;  // beside the lanes of philox.h and pair_numbers.h
 
 struct Keep {
@@ -31,23 +29,5 @@ inline __device__ Keep keep_of(int64_t eight, uint32_t limit, const DropoutStrea
                        static_cast<uint32_t>(offset), kDropoutLane, seed);
   return keep;
 }
-
-inline __device__ float read(float value) {
-  return value;
-}
-inline __device__ float read(Bf16 value) {
-  return __uint_as_float(uint32_t{value.bits} << 16);
-}
-inline __device__ void write(float& to, float value) {
-  to = value;
-}
-inline __device__ void write(Bf16& to, float value) {
-  to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-
-template <typename T>
-struct alignas(16) Eight {
-  T element[kTogether];
-};
 
 }  // namespace edgewise::kernels::cuda

@@ -1,5 +1,5 @@
-// Parameters of the CUDA kernels over rows of states: what a layer does between its products. Torch-free and
-// CUDA-free. N rows of D numbers, contiguous.
+// Parameters of the CUDA kernels over rows of states: what a model does around attention and products.
+// Torch-free and CUDA-free. N rows of D numbers, contiguous.
 #pragma once
 
 #include <cstdint>
