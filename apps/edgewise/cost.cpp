@@ -3,6 +3,7 @@
 #include <edgewise/train/cost.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
+#include <edgewise/train/trainer.h>
 
 #include <filesystem>
 #include <iostream>
@@ -80,7 +81,8 @@ int run(const CostArguments& arguments) {
   size_t left_out = 0;
   for (const std::string& file : arguments.recipes) {
     const train::Recipe recipe = train::load_recipe(file, arguments.overrides);
-    options.device = c10::Device(arguments.device.empty() ? recipe.train.device : arguments.device);
+    options.device = train::parse_device(arguments.device.empty() ? recipe.train.device : arguments.device,
+                                         "--device cpu");
     train::Recipe dense = train::dense_recipe(recipe);
     dense.train = train::TrainRecipe();  // of training, precision alone matters to the cost
     dense.train.precision = recipe.train.precision;

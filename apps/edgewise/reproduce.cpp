@@ -70,9 +70,18 @@ bool stopped_early(const Run& run) {
 
 std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::map<std::string, Group> groups;  // by everything but the seed
+  std::map<std::string, std::string> seen;
   for (const Run& run : runs) {
     if (!run.test) continue;
-    Group& group = groups[recipe_but_seed(run)];
+    const std::string recipe = recipe_but_seed(run);
+    const auto [first, is_new] =
+        seen.emplace(recipe + " seed " + std::to_string(run.recipe.train.seed), run.folder.string());
+    if (!is_new) {
+      std::cerr << run.folder.string() << " repeats recipe and seed of " << first->second
+                << "; left out of the means\n";
+      continue;
+    }
+    Group& group = groups[recipe];
     group.task = task_index(run);
     group.kind = run.recipe.attention.kind;
     if (group.is_sbm()) {

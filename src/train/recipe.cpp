@@ -216,6 +216,10 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
                     ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
                     " and ", train.steps, "; for a short run lower it too: --set train.warmup_steps=0");
+  TORCH_CHECK_VALUE(
+      train.density_weight == 0 || train.density_start < train.steps, name,
+      ": expected train.density_start below train.steps, or the penalty would never act; found ",
+      train.density_start, " and ", train.steps);
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
   TORCH_CHECK_VALUE(

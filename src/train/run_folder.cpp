@@ -15,16 +15,18 @@
 
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/environment.h>
+#include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
 
 namespace edgewise::train {
 namespace {
 
 // What a run may choose anew when it is resumed: how long, how often to look, how many threads, how its
-// passes are started.
+// passes are started, and where its data lies, of which check_data asks that it be the same.
 bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 6> kPrefixes = {
-      "train.steps", "train.eval", "train.log", "train.threads", "train.checkpoint", "train.cuda_graph"};
+  constexpr std::array<std::string_view, 7> kPrefixes = {
+      "train.steps",      "train.eval",       "train.log", "train.threads",
+      "train.checkpoint", "train.cuda_graph", "data.path"};
   for (const std::string_view prefix : kPrefixes) {
     if (key.starts_with(prefix)) return true;
   }
@@ -85,7 +87,7 @@ void check_contents(const RunFolder& folder, const std::string& recipe_toml, boo
   const std::string started = to_toml(load_recipe(folder.config()));
   const auto change = forbidden_change(started, recipe_toml);
   TORCH_CHECK_VALUE(!change, "train: expected the recipe that ", root, " was started with; ", *change,
-                    ". Resume with the old value, or start a new run in another folder.");
+                    ". Resume with the old values, or start a new run in another folder.");
 }
 
 }  // namespace
@@ -98,11 +100,44 @@ std::optional<std::string> forbidden_change(const std::string& before_toml, cons
   };
   std::map<std::string, std::string> keys = before;
   keys.insert(after.begin(), after.end());
+  std::string changes;
   for (const auto& [key, value] : keys) {
     const std::string was = text(before, key), is = text(after, key);
-    if (was != is && !may_change(key)) return key + " was " + was + " and is now " + is;
+    if (was == is || may_change(key)) continue;
+    changes += (changes.empty() ? "" : "; ") + key + " was " + was + " and is now " + is;
   }
-  return std::nullopt;
+  return changes.empty() ? std::nullopt : std::optional(changes);
+}
+
+void check_data(const RunFolder& folder, const data::Dataset& dataset) {
+  std::string description = "{\"name\": \"" + dataset.name() + "\"";
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest})
+    description +=
+        ", \"" + std::string(data::to_string(split)) + "\": " + std::to_string(dataset.size(split));
+  description += "}\n";
+  if (!file_exists(folder.data())) return io::write_file_atomically(folder.data(), description);
+  const std::string before = io::read_file(folder.data());
+  TORCH_CHECK_VALUE(
+      before == description, "train: expected the data that ", folder.root.string(), " was started with, ",
+      before, "; found ", description,
+      "A relative data.path is looked for in the folder where edgewise is called; say where the data is with "
+      "--set data.path=FOLDER.");
+}
+
+void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
+  if (file_exists(folder.last()) || !file_exists(folder.metrics())) return;
+  int64_t last = 0;
+  bool tested = false;
+  for (const MetricRecord& record : read_metrics(folder.metrics())) {
+    if (const MetricValue* step = find_metric(record, "step"))
+      if (const auto* number = std::get_if<int64_t>(step)) last = std::max(last, *number);
+    const MetricValue* kind = find_metric(record, "kind");
+    tested = tested || (kind && std::get_if<std::string>(kind) && std::get<std::string>(*kind) == "test");
+  }
+  TORCH_CHECK_VALUE(!tested && last <= checkpoint_every, "train: expected ", folder.last(),
+                    " to go on from: the metrics of this run go up to step ", last,
+                    ", and its weights are not kept here. Train it again in another folder: edgewise train ",
+                    folder.config(), " --run FOLDER");
 }
 
 bool file_exists(const std::string& path) {
@@ -139,8 +174,8 @@ void discard_run_folder(const RunFolder& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder.root)) {
     const std::string name = entry.path().filename().string();
     const bool is_events = name.find("tfevents") != std::string::npos;
-    const bool is_ours = name == "config.toml" || name == "env.json" || name == "metrics.jsonl" ||
-                         is_events || name == "checkpoints" || name == kLockName;
+    const bool is_ours = name == "config.toml" || name == "env.json" || name == "data.json" ||
+                         name == "metrics.jsonl" || is_events || name == "checkpoints" || name == kLockName;
     if (!is_ours || (name == "checkpoints" && !std::filesystem::is_empty(entry.path()))) return;
     made.push_back(entry.path());
   }

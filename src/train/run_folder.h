@@ -1,6 +1,7 @@
 // The files of one run, and the rules for starting or continuing in a folder.
 #pragma once
 
+#include <edgewise/data/dataset.h>
 #include <edgewise/io/file_descriptor.h>
 
 #include <filesystem>
@@ -17,6 +18,7 @@ struct RunFolder {
 
   std::string config() const { return (root / "config.toml").string(); }
   std::string environment() const { return (root / "env.json").string(); }
+  std::string data() const { return (root / "data.json").string(); }
   std::string metrics() const { return (root / "metrics.jsonl").string(); }
   std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
   std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
@@ -24,7 +26,7 @@ struct RunFolder {
 };
 
 // Locks the folder and makes it ready. A new run needs an empty folder and gets its description; a resumed
-// one needs the recipe it was started with, in everything but the keys that may change between sessions.
+// one needs the recipe it was started with, in everything but the keys that may change from start to start.
 // Throws when another run holds the lock.
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
 
@@ -35,8 +37,15 @@ void discard_run_folder(const RunFolder& folder);
 // Writes config.toml and env.json.
 void write_description(const RunFolder& folder, const std::string& recipe_toml);
 
-// The first difference between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64
-// and is now 32".
+// Notes the names and sizes of the data in a new run; throws when those of a resumed one are others.
+void check_data(const RunFolder& folder, const data::Dataset& dataset);
+
+// Throws when the run has come further than its first checkpoint and has none: to begin again would take away
+// what it recorded.
+void check_has_weights(const RunFolder& folder, int64_t checkpoint_every);
+
+// The differences between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64 and is
+// now 32".
 std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml);
 
 bool file_exists(const std::string& path);

@@ -178,10 +178,13 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
   if (options.resume) resume();
+  check_data(folder, *dataset);
 }
 
 void Trainer::State::resume() {
+  if (file_exists(folder.data())) check_data(folder, *dataset);  // before anything is written
   // A run killed before its first checkpoint starts again from nothing.
+  check_has_weights(folder, recipe.train.checkpoint_every);
   if (file_exists(folder.last())) {
     info = load_checkpoint(folder.last(), *model, &optimizer);
     check_vocabulary(*model, *dataset);

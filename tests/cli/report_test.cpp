@@ -100,6 +100,16 @@ TEST(ReproduceLra, SaysWhichRunsWereStopped) {
   EXPECT_THAT(result.out, HasSubstr("37.50*"));  // fewer examples than published
 }
 
+TEST(ReproduceLra, CountsASeedOnce) {
+  const ScratchFolder scratch;
+  write_run(scratch, "d0", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]");
+  write_run(scratch, "again", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]");
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("d0"), scratch.file("again")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out.find("(2)"), std::string::npos);
+  EXPECT_THAT(result.err, HasSubstr("repeats recipe and seed of"));
+}
+
 TEST(ReproduceLra, ShowsRunsWithoutATestByTheirValidation) {
   const ScratchFolder scratch;
   const std::string recipe =

@@ -397,6 +397,38 @@ TEST(Trainer, ARunMayEndWhereItWasStopped) {
   EXPECT_TRUE(summary.test.has_value());
 }
 
+// Runs are published without their weights: what they recorded must not be lost to who resumes one.
+TEST(Trainer, ARunWithoutItsWeightsIsNotBegunAgain) {
+  const ScratchFolder scratch;
+  const Recipe recipe = tiny_recipe();
+  run(recipe, scratch / "run");
+  const auto before = read_metrics(scratch / "run/metrics.jsonl");
+  std::filesystem::remove_all(scratch / "run/checkpoints");
+  EXPECT_THAT(message_of([&] { run(recipe, scratch / "run", true); }),
+              testing::AllOf(testing::HasSubstr("last.safetensors"), testing::HasSubstr("not kept here"),
+                             testing::HasSubstr("--run FOLDER")));
+  EXPECT_EQ(read_metrics(scratch / "run/metrics.jsonl"), before);
+}
+
+TEST(Trainer, ResumesWithItsOwnDataAlone) {
+  const ScratchFolder scratch;
+  run(tiny_recipe(), scratch / "run", false, [](int64_t step) {
+    if (step == 5) std::raise(SIGTERM);
+  });
+  const Recipe recipe = tiny_recipe();
+  TrainerOptions options;
+  options.run_folder = scratch / "run";
+  options.progress = false;
+  options.resume = true;
+  const auto others = std::make_shared<data::RepeatedTokens>(
+      data::RepeatedTokensOptions{.length = 8, .train_size = 512, .validation_size = 31, .test_size = 32});
+  EXPECT_THAT(
+      message_of([&] { Trainer(recipe, others, options).run(); }),
+      testing::AllOf(testing::HasSubstr("\"validation\": 32"), testing::HasSubstr("\"validation\": 31"),
+                     testing::HasSubstr("--set data.path=")));
+  EXPECT_EQ(run(recipe, scratch / "run", true).steps, recipe.train.steps);
+}
+
 TEST(Trainer, RefusesFoldersThatDoNotFit) {
   const ScratchFolder scratch;
   const auto folder = scratch.path() / "run";
