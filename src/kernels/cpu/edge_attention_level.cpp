@@ -185,30 +185,35 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
   Rests rests;
   Acc* const numbers = scratch.buffer(0);  // scores, then weights
   const int64_t stop = edges.row_offsets[row_end];
-  const int most_rows = group_rows(params.head_dim * static_cast<int64_t>(sizeof(T)));
+  const int64_t row_bytes = params.head_dim * static_cast<int64_t>(sizeof(T));
+  const int most_rows = group_rows(edges.row_offsets, row_begin, row_end, row_bytes);
   for_groups(
       edges, row_begin, row_end, most_rows, group_edges(1),
       [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
         const int64_t batch = group.place.batch, head = group.place.head;
         const T* const queries = params.query.head(batch, head) + group.place.query * params.query.row_stride;
         T* const output = params.output + group.rows[0].row * params.value_dim;
-        const bool ordered = worth_ordering<T>(edges, group.place.head_index);
         ask_for_rows(output, group.count * params.value_dim);
-        own.take(group, edges.col_indices, edges.keys, ordered);
+        own.take(group, edges.col_indices, edges.keys, run_bundles(edges, group.place.head_index, row_bytes));
         rests.take(group, edges.col_indices, stop);
-        const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
+        const GroupWalk walk{group, own, rests, edges.col_indices, stop};
         const int64_t next_group = walk.end();
         group_dots<N, T>(
             walk,
             named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys),
-            [&](int n) EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; },
-            static_cast<Acc>(params.scale),
-            [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
-              scores.store(numbers + place);
+            OwnRows<T>{queries, params.query.row_stride}, static_cast<Acc>(params.scale), numbers,
+            [&](int64_t place, int64_t edge, int64_t count) EDGEWISE_INLINE_LAMBDA {
               // Now and not row by row afterwards: lines come from memory while more scores are formed.
               if (!params.scores) return;
-              own.store(scores, place, params.scores);
-              if (next_group + place < stop) __builtin_prefetch(params.scores + next_group + place, 1, 2);
+              for (int64_t e = 0; e < count; e += kBundle)
+                if (next_group + place + e < stop)
+                  __builtin_prefetch(params.scores + next_group + place + e, 1, 2);
+              int64_t e = 0;
+              for (; e + V::kWidth <= count; e += V::kWidth)
+                V::load(numbers + place + e).store(params.scores + edge + e);
+              if (e < count)
+                V::load(numbers + place + e)
+                    .store_first(params.scores + edge + e, static_cast<int>((count - e) % V::kWidth));
             });
         alignas(64) Acc totals[kGroupRows];
         group_sums<N, T>(
@@ -265,7 +270,7 @@ EDGEWISE_INLINE void leave_one_out(const GroupEdges& edges, int n, int64_t degre
                                    const EdgeNumbers<Acc>& row, Acc ubar, Acc* credit) {
   using V = Vec<Acc>;
   if (degree == 1) {
-    credit[0] = row.u[edges.rest_slot(n) * kBundle];
+    credit[0] = row.u[edges.rest_place(n)];
     return;
   }
   const V mean = V::broadcast(ubar), one = V::broadcast(1);
@@ -330,9 +335,10 @@ void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t r
   const Acc scale = static_cast<Acc>(params.scale);
   const bool keep_weights = params.dropout.p > 0 || params.rule == CreditRule::kLeaveOneOut;
   const int64_t stop = edges.row_offsets[row_end];
+  const int64_t row_bytes = params.head_dim * static_cast<int64_t>(sizeof(T));
   for_groups(
-      edges, row_begin, row_end, group_rows(params.head_dim * static_cast<int64_t>(sizeof(T))),
-      group_edges(4), [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
+      edges, row_begin, row_end, group_rows(edges.row_offsets, row_begin, row_end, row_bytes), group_edges(4),
+      [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
         const int64_t batch = group.place.batch, head = group.place.head;
         const T* const queries = params.query.head(batch, head) + group.place.query * params.query.row_stride;
         const auto keys =
@@ -340,24 +346,19 @@ void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t r
         const auto values = named_rows<T>(params.value.head(batch, head), params.value.row_stride,
                                           params.value_dim, edges.keys);
         const T* const grads = params.grad_output + group.rows[0].row * params.value_dim;
-        const auto query_of = [&](int n)
-                                  EDGEWISE_INLINE_LAMBDA { return queries + n * params.query.row_stride; };
-        const auto grad_of = [&](int n) EDGEWISE_INLINE_LAMBDA { return grads + n * params.value_dim; };
-        const bool ordered = worth_ordering<T>(edges, group.place.head_index);
-        own.take(group, edges.col_indices, edges.keys, ordered);
+        const OwnRows<T> query_rows{queries, params.query.row_stride}, grad_rows{grads, params.value_dim};
+        const auto nothing_else = [](int64_t, int64_t, int64_t) EDGEWISE_INLINE_LAMBDA {};
+        own.take(group, edges.col_indices, edges.keys, run_bundles(edges, group.place.head_index, row_bytes));
         rests.take(group, edges.col_indices, stop);
-        const GroupWalk walk{group, own, rests, edges.col_indices, stop, ordered};
+        const GroupWalk walk{group, own, rests, edges.col_indices, stop};
         if (params.scores)
           for (int n = 0; n < group.count; ++n)
             own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
               load_lanes(params.scores + group.rows[n].begin + e, lanes).store(all.scores + place);
             });
         else
-          group_dots<N, T>(walk, keys, query_of, scale, [&](V scores, int64_t place) EDGEWISE_INLINE_LAMBDA {
-            scores.store(all.scores + place);
-          });
-        group_dots<N, T>(walk, values, grad_of, Acc{1},
-                         [&](V dots, int64_t place) EDGEWISE_INLINE_LAMBDA { dots.store(all.u + place); });
+          group_dots<N, T>(walk, keys, query_rows, scale, all.scores, nothing_else);
+        group_dots<N, T>(walk, values, grad_rows, Acc{1}, all.u, nothing_else);
         for (int n = 0; n < group.count; ++n) {
           const GroupRow& row = group.rows[n];
           if (row.degree == 0) continue;
@@ -369,7 +370,8 @@ void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t r
           // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
           // a huge maximum.
           const Acc total = weights_of_row(own, n, all.scores, all.weights);
-          const Acc ubar = dot(grad_of(n), params.output + row.row * params.value_dim, params.value_dim);
+          const Acc ubar =
+              dot(grad_rows.row(n), params.output + row.row * params.value_dim, params.value_dim);
           const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
           own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
             const V weight = V::load(all.weights + place) * share,
@@ -455,11 +457,11 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
             [&](int i)
                 EDGEWISE_INLINE_LAMBDA { return left.products(values.row(bundle[v * V::kWidth + i])); },
             V::kWidth);
-      if (b > 0) sum.add_bundle(before, nullptr, keys, bundle - kBundle);
+      if (b > 0) sum.add_bundle(before, keys, bundle - kBundle);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) before[v] = logit_grads(u[v], b + v * V::kWidth, V::kWidth);
     }
-    if (bundled > 0) sum.add_bundle(before, nullptr, keys, indices + bundled - kBundle);
+    if (bundled > 0) sum.add_bundle(before, keys, indices + bundled - kBundle);
     if (degree > bundled) {
       alignas(64) Acc rest[2 * kBundle];
       dots_of<N>(grad,
@@ -474,12 +476,13 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
   });
 }
 
-// Rows of many edges hide their own latencies; in groups short rows hide each other's. Of the head, as
-// worth_ordering: the sums round differently.
+// Rows of many edges hide their own latencies; in groups short rows hide each other's, and wide rows find the
+// keys and values of others in L1. Of the head, as run_bundles: the sums round differently.
 template <int N, typename T>
 EDGEWISE_INLINE bool one_by_one(const AttentionBackwardParams<T>& params, int64_t head_index) {
+  constexpr int64_t kNarrow = 128;  // bytes
   return N > 0 && params.dropout.p == 0 && params.rule != CreditRule::kLeaveOneOut &&
-         worth_ordering<T>(params.edges, head_index);
+         params.head_dim * static_cast<int64_t>(sizeof(T)) <= kNarrow && rows_meet(params.edges, head_index);
 }
 
 template <int N, typename T>

@@ -1,12 +1,13 @@
 // Bundles: kBundle neighbouring edges of one row, and the order in which a group of rows goes through theirs.
 // Compiled once per level (simd.h).
 //
-// A row's list is sorted, so a bundle touches the rows of a short range of keys. Where the rows of a group
-// meet in the same keys, their bundles are put in the order of where their keys lie: all that touch one range
-// come together and find it in the L1 cache. A bundle is always whole: there is nothing to search for and no
-// branch that depends on the data, and where a row is cut depends on the row alone. A row's bundles stay in
-// their order, so that its sum does not depend on the rows it was grouped with. What is left of the rows,
-// less than a bundle each, is put together to bundles of several rows.
+// A row's list is sorted. Where the rows of a group meet in the same keys, the lists are cut into runs of a
+// few bundles, and the runs are taken in the order of where their keys lie: all that touch one range of keys
+// come together and find it in the L1 cache. All runs of a head are of the same length: there is nothing to
+// search for, and no loop whose length cannot be predicted. Where a row is cut depends on the row and its
+// head alone and its runs stay in their order, so that its sum does not depend on the rows it was grouped
+// with. What is left of a row, up to its last whole bundle, is its tail; what is left of all rows, less than
+// a bundle each, is put together to bundles of several rows.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 
 inline constexpr int kBundle = 16;
+inline constexpr int64_t kLeastDegree = 64;  // edges of a row, in the mean, that are worth an order
 inline constexpr int kGroupRows = 64;
 // Edges of a group, about, for kernels that keep that many numbers per edge: 128 KiB, which stay in the L2
 // cache beside the head.
@@ -42,10 +44,11 @@ struct RowGroup {
   EDGEWISE_INLINE int64_t query(int n) const { return place.query + n; }
 };
 
-// Rows of a group: with wide rows, more of them have to meet before a range of keys has paid for its way to
-// L1.
-constexpr int group_rows(int64_t row_bytes) {
-  return row_bytes <= 128 ? kGroupRows / 2 : kGroupRows;
+// Rows of a group: as many as meet in a range of keys; with few edges a row nothing is gained by more than
+// what hides latencies, and narrow rows are then through with their lists sooner.
+inline int group_rows(const int64_t* offsets, int64_t begin, int64_t end, int64_t row_bytes) {
+  const bool narrow = row_bytes <= 128 && offsets[end] - offsets[begin] < kLeastDegree * (end - begin);
+  return narrow ? kGroupRows / 2 : kGroupRows;
 }
 
 // body(group) over the rows begin .. end; a group is full with `most_rows` rows or `most_edges` edges.
@@ -76,124 +79,135 @@ inline int64_t group_buffer(const int64_t* offsets, int64_t begin, int64_t end, 
   return (all < most ? all : most) + 2 * kBundle;
 }
 
-// Whether the rows of a head meet often enough in a range of keys for an order to pay. Of the head, not of a
-// group: with and without, sums round differently. Rows of bf16 are half as long and have to be widened: L2
-// is fast enough for that.
-template <typename T>
-EDGEWISE_INLINE bool worth_ordering(const CsrView& edges, int64_t head_index) {
-  if (sizeof(T) < sizeof(float)) return false;
-  constexpr int64_t kLeastDegree = 64, kLeastMeetings = 2;
+// Whether the rows of a head meet often in the same keys.
+EDGEWISE_INLINE bool rows_meet(const CsrView& edges, int64_t head_index) {
+  constexpr int64_t kLeastMeetings = 2;
   const int64_t* offsets = edges.row_offsets + head_index * edges.queries;
   const int64_t count = offsets[edges.queries] - offsets[0];
   return count >= kLeastDegree * edges.queries &&
          count * kGroupRows >= kLeastMeetings * edges.queries * edges.keys;
 }
 
-struct Bundle {
+// Bundles of a run: as many as name keys that stay in L1, of rows of that many bytes. 0: no runs, since rows
+// do not meet. Of the head, not of a group: sums of other runs round differently.
+EDGEWISE_INLINE int run_bundles(const CsrView& edges, int64_t head_index, int64_t row_bytes) {
+  constexpr int64_t kRangeBytes = 40 * 1024, kMost = 8;
+  if (!rows_meet(edges, head_index)) return 0;
+  const int64_t* offsets = edges.row_offsets + head_index * edges.queries;
+  const int64_t count = offsets[edges.queries] - offsets[0], pairs = edges.queries * edges.keys;
+  int64_t bundles = kMost;  // which name bundles * kBundle * pairs / count keys
+  while (bundles > 1 && bundles * kBundle * pairs > kRangeBytes / row_bytes * count) bundles /= 2;
+  return static_cast<int>(bundles);
+}
+
+// Bundles of one row that follow each other.
+struct Run {
   int32_t number;  // of the row in the group
   int32_t first;   // edge, counted from the group's first
 };
 
-// The edges of a group in slots of kBundle: first the whole bundles in their order, then a slot for the rest
-// of each row. Buffers of per-edge numbers are in the order of the slots, so that a phase over all of them
-// reads and writes in sequence; a row finds its own by for_row.
+// The edges of a group in slots of kBundle: first the runs in their order, then the tails of all rows, then a
+// slot for the rest of each row. Buffers of per-edge numbers are in the order of the slots, so that a phase
+// over all of them reads and writes in sequence; a row finds its own by for_row.
 class GroupEdges {
  public:
+  static constexpr int64_t kMore = 4;
   explicit GroupEdges(int64_t most_edges)
-      : bundles_(1, 2 * (most_edges / kBundle + 1)),
-        slots_(1, most_edges / kBundle + 1),
-        indices_(1, most_edges + kBundle) {}
+      : runs_(1, 2 * (most_edges / kBundle + kMore)),
+        tails_(1, 2 * (most_edges / kBundle + kMore)),
+        order_(1, most_edges / kBundle + 1) {}
 
-  // Bundles in the order of their keys, or row by row.
-  void take(const RowGroup& group, const int32_t* indices, int64_t keys, bool ordered) {
+  // In runs of so many bundles; 0: all in tails.
+  void take(const RowGroup& group, const int32_t* indices, int64_t keys, int run_bundles) {
     group_ = &group;
-    ordered_ = ordered;
-    list_ = indices + group.rows[0].begin;
-    count_ = 0;
+    run_edges_ = run_bundles * kBundle;
+    runs_taken_ = 0;
     for (int n = 0; n < group.count; ++n) {
-      first_bundle_[n] = count_;
-      count_ += group.rows[n].degree / kBundle;
+      count_[n] = run_bundles > 0 ? static_cast<int32_t>(group.rows[n].degree) / run_edges_ : 0;
+      first_run_[n] = static_cast<int32_t>(runs_taken_);
+      runs_taken_ += count_[n];
     }
-    first_bundle_[group.count] = count_;
-    int32_t* const slots = slots_.buffer(0);
-    int32_t starts[kRanges + 1] = {};
-    if (ordered) {  // a counting sort by the range of keys that a bundle's middle entry lies in
-      int shift = 0;
-      while ((keys - 1) >> shift >= kRanges) ++shift;
-      int32_t* range = slots;
-      for (int n = 0; n < group.count; ++n) {
-        const int32_t* middle = indices + group.rows[n].begin + kBundle / 2;
-        for (int64_t b = first_bundle_[n]; b < first_bundle_[n + 1]; ++b, middle += kBundle) {
-          *range = *middle >> shift;
-          ++starts[*range++ + 1];
-        }
-      }
-      for (int r = 1; r < kRanges; ++r) starts[r] += starts[r - 1];
-    } else {
-      for (int64_t b = 0; b < count_; ++b) slots[b] = static_cast<int32_t>(b);
-    }
+    if (runs_taken_ > 0) sort_runs(indices, keys);
+    Run* tail_bundle = of(tails_);
     for (int n = 0; n < group.count; ++n) {
-      int32_t first = static_cast<int32_t>(group.rows[n].begin - group.rows[0].begin);
-      for (int64_t b = first_bundle_[n]; b < first_bundle_[n + 1]; ++b, first += kBundle) {
-        if (!ordered) {
-          data()[b] = {n, first};
-          continue;
-        }
-        const int32_t slot = slots[b] = starts[slots[b]]++;
-        data()[slot] = {n, first};
-        std::memcpy(indices_.buffer(0) + slot * kBundle, list_ + first, kBundle * sizeof(int32_t));
-      }
+      const int64_t begin = group.rows[n].begin - group.rows[0].begin;
+      tail_place_[n] = static_cast<int32_t>(runs_taken_ * run_edges_ + (tail_bundle - of(tails_)) * kBundle);
+      for (int64_t e = tail(n); e < group.rows[n].bundled(); e += kBundle)
+        *tail_bundle++ = {n, static_cast<int32_t>(begin + e)};
     }
+    tail_bundles_ = tail_bundle - of(tails_);
+    end_with_more(of(tails_), tail_bundles_);
+    first_rest_ = runs_taken_ * run_edges_ + tail_bundles_ * kBundle;
   }
 
-  EDGEWISE_INLINE int64_t bundles() const { return count_; }
-  EDGEWISE_INLINE const Bundle& operator[](int64_t slot) const { return data()[slot]; }
-  EDGEWISE_INLINE const int32_t* indices(int64_t slot) const {
-    return ordered_ ? indices_.buffer(0) + slot * kBundle : list_ + data()[slot].first;
-  }
-  // Slots of row n: its bundles and its rest.
-  EDGEWISE_INLINE int64_t slot(int n, int64_t bundle) const {
-    return slots_.buffer(0)[first_bundle_[n] + bundle];
-  }
-  EDGEWISE_INLINE int64_t rest_slot(int n) const { return count_ + n; }
+  EDGEWISE_INLINE int64_t runs() const { return runs_taken_; }
+  EDGEWISE_INLINE int64_t run_edges() const { return run_edges_; }
+  EDGEWISE_INLINE const Run* run(int64_t r) const { return of(runs_) + r; }  // kMore than there are
+  // The bundles of all tails, as runs of one bundle, in the order of the rows.
+  EDGEWISE_INLINE int64_t tail_bundles() const { return tail_bundles_; }
+  EDGEWISE_INLINE const Run* tail_bundle(int64_t b) const { return of(tails_) + b; }  // kMore than there are
+  EDGEWISE_INLINE int64_t first_edge() const { return group_->rows[0].begin; }
+  // The tail of row n: its first entry in the row, and its place in the buffers; and that of the rest.
+  EDGEWISE_INLINE int64_t tail(int n) const { return int64_t{count_[n]} * run_edges_; }
+  EDGEWISE_INLINE int64_t tail_place(int n) const { return tail_place_[n]; }
+  EDGEWISE_INLINE int64_t rest_place(int n) const { return first_rest_ + n * kBundle; }
 
   // body(place in the buffers, entry of the row, lanes that count) for the edges of row n.
   template <int W, typename Body>
   EDGEWISE_INLINE void for_row(int n, const Body& body) const {
     const GroupRow& row = group_->rows[n];
-    const int32_t* slot = slots_.buffer(0) + first_bundle_[n];
-    for (int64_t e = 0; e < row.bundled(); e += kBundle, ++slot)
-#pragma GCC unroll 4
-      for (int v = 0; v < kBundle; v += W) body(int64_t{*slot} * kBundle + v, e + v, W);
-    const int rest = static_cast<int>(row.rest());
-    for (int v = 0; v < rest; v += W)
-      body(rest_slot(n) * kBundle + v, row.bundled() + v, rest - v < W ? rest - v : W);
-  }
-
-  // Writes what lies at `place` in the buffers to its edges in a list of all edges.
-  template <typename V, typename Acc>
-  EDGEWISE_INLINE void store(V numbers, int64_t place, Acc* list) const {
-    const int64_t slot = place / kBundle, e = place % kBundle;
-    if (slot < count_) {
-      numbers.store(list + group_->rows[0].begin + data()[slot].first + e);
-    } else {
-      const GroupRow& row = group_->rows[slot - count_];
-      const int64_t left = row.rest() - e;
-      numbers.store_first(list + row.begin + row.bundled() + e,
-                          static_cast<int>(left < V::kWidth ? left : V::kWidth));
+    for (int64_t run = 0; run < count_[n]; ++run) {
+      const int64_t place = int64_t{order_.buffer(0)[first_run_[n] + run]} * run_edges_;
+      for (int64_t e = 0; e < run_edges_; e += W) body(place + e, run * run_edges_ + e, W);
     }
+    for (int64_t e = tail(n), place = tail_place(n); e < row.bundled(); e += W, place += W) body(place, e, W);
+    const int rest = static_cast<int>(row.rest());
+    for (int v = 0; v < rest; v += W) body(rest_place(n) + v, row.bundled() + v, rest - v < W ? rest - v : W);
   }
 
  private:
   static constexpr int kRanges = 64;
-  EDGEWISE_INLINE Bundle* data() const {
-    return reinterpret_cast<Bundle*>(bundles_.buffer(0));
+
+  // A counting sort by the range of keys that a run's middle entry lies in.
+  void sort_runs(const int32_t* indices, int64_t keys) {
+    int shift = 0;
+    while ((keys - 1) >> shift >= kRanges) ++shift;
+    int32_t starts[kRanges + 1] = {};
+    int32_t* order = order_.buffer(0);
+    for (int n = 0; n < group_->count; ++n) {
+      const int32_t* middle = indices + group_->rows[n].begin + run_edges_ / 2;
+      for (int32_t run = 0; run < count_[n]; ++run, middle += run_edges_) {
+        *order = *middle >> shift;
+        ++starts[*order++ + 1];
+      }
+    }
+    for (int r = 1; r < kRanges; ++r) starts[r] += starts[r - 1];
+    order = order_.buffer(0);
+    Run* const runs = of(runs_);
+    for (int n = 0; n < group_->count; ++n) {
+      int32_t first = static_cast<int32_t>(group_->rows[n].begin - group_->rows[0].begin);
+      for (int32_t run = 0; run < count_[n]; ++run, first += run_edges_) {
+        const int32_t slot = starts[*order]++;
+        *order++ = slot;
+        runs[slot] = {n, first};
+      }
+    }
+    end_with_more(runs, runs_taken_);
+  }
+
+  // Whoever asks ahead may look beyond the last.
+  static void end_with_more(Run* runs, int64_t count) {
+    for (int64_t r = count; r < count + kMore; ++r) runs[r] = count > 0 ? runs[count - 1] : Run{0, 0};
+  }
+
+  EDGEWISE_INLINE static Run* of(const Scratch<int32_t>& runs) {
+    return reinterpret_cast<Run*>(runs.buffer(0));
   }
   const RowGroup* group_ = nullptr;
-  const int32_t* list_ = nullptr;
-  bool ordered_ = false;
-  Scratch<int32_t> bundles_, slots_, indices_;
-  int64_t count_ = 0, first_bundle_[kGroupRows + 1];
+  Scratch<int32_t> runs_, tails_, order_;  // order_: the numbers of each row's runs
+  int32_t run_edges_ = 0;
+  int64_t runs_taken_ = 0, tail_bundles_ = 0, first_rest_ = 0;
+  int32_t count_[kGroupRows], first_run_[kGroupRows], tail_place_[kGroupRows];
 };
 
 // What is left of a group's rows beside their bundles, row after row.

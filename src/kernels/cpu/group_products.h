@@ -18,7 +18,6 @@ struct GroupWalk {
   const Rests& rests;
   const int32_t* indices;  // of all edges
   int64_t stop;            // entries of `indices` that may be asked for
-  bool ordered;            // by keys; else row by row
 
   // The edge behind the group's last.
   EDGEWISE_INLINE int64_t end() const {
@@ -33,7 +32,11 @@ struct NamedRows {
   int64_t stride, width;
   bool ahead;  // too many for the cache: ask for them before they are wanted
 
-  EDGEWISE_INLINE const T* row(int32_t index) const { return base + index * stride; }
+  EDGEWISE_INLINE const T* row(int32_t index) const {
+    const T* row = base + index * stride;
+    asm("" : "+r"(row));  // in one register: loads that add two are two operations each
+    return row;
+  }
   EDGEWISE_INLINE void ask(const int32_t* indices, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) {
       const char* const bytes = reinterpret_cast<const char*>(row(indices[i]));
@@ -43,47 +46,110 @@ struct NamedRows {
   }
 };
 
-inline constexpr int64_t kBundlesAhead = 3;
+inline constexpr int64_t kBundlesAhead = 3;  // that are asked for; of runs, the next
+static_assert(kBundlesAhead < GroupEdges::kMore);
+// Runs that are taken in one call, after which what they left in the cache is still there.
+inline constexpr int64_t kBatch = 16;
+EDGEWISE_INLINE int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
-// finish(dots of W neighbouring edges, where they lie in the per-edge buffers) for all edges of the group;
-// dots = factor * left_of(n) . row, n the number of the edge's row. Lanes behind the end of a row hold
-// numbers of other edges.
-template <int N, typename T, typename LeftOf, typename Finish>
-EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows, const LeftOf& left_of,
-                                Accumulator<T> factor, const Finish& finish) {
+// The rows of a group themselves, n = 0 .. count.
+template <typename T>
+struct OwnRows {
+  const T* base;
+  int64_t stride;
+  EDGEWISE_INLINE const T* row(int64_t n) const { return base + n * stride; }
+};
+
+// A bundle's factor * left . row.
+template <int N, typename T>
+EDGEWISE_INLINE void dots_of_bundle(const Left<T, N>& left, const NamedRows<T>& rows, const int32_t* indices,
+                                    Vec<Accumulator<T>> factor, Accumulator<T>* out) {
+  using Acc = Accumulator<T>;
+  using V = Vec<Acc>;
+#pragma GCC unroll 4
+  for (int e = 0; e < kBundle; e += V::kWidth) {
+    const auto products = [&](int i)
+                              EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[e + i])); };
+    (factor * transpose_reduce<Acc>(products, V::kWidth)).store(out + e);
+  }
+}
+
+// Of `count` runs, while the one that lies `distance` ahead is asked for. Not inlined: alone it has the
+// registers that it wants.
+template <int N, bool kAhead, typename T>
+[[gnu::noinline]] void dots_of_runs(const Run* run, int64_t count, int64_t run_edges, int64_t distance,
+                                    const int32_t* list, const OwnRows<T>& given_left,
+                                    const NamedRows<T>& named, Accumulator<T> factor, Accumulator<T>* out) {
+  using V = Vec<Accumulator<T>>;
+  const OwnRows<T> lefts = given_left;
+  const NamedRows<T> rows = named;
+  const V scale = V::broadcast(factor);
+  for (const Run* const end = run + count; run < end; ++run) {
+    const int32_t *indices = list + run->first, *next = list + run[kAhead ? distance : 1].first;
+    const Left<T, N> left(lefts.row(run->number), 0);
+    for (const int32_t* const stop = indices + run_edges; indices < stop;
+         indices += kBundle, next += kBundle, out += kBundle) {
+      __builtin_prefetch(next);  // the hardware does not see the lists of other rows coming
+      if constexpr (kAhead) rows.ask(next, kBundle);
+      dots_of_bundle(left, rows, indices, scale, out);
+    }
+  }
+}
+
+// numbers = factor * lefts.row(n) . row for all edges of the group, n the number of the edge's row, in the
+// order of its slots; lanes behind the end of a row hold numbers of other edges. finish(place, edge, count)
+// follows for each piece that lies in sequence both in the slots and in the list.
+template <int N, typename T, typename Finish>
+EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows, const OwnRows<T>& lefts,
+                                Accumulator<T> factor, Accumulator<T>* numbers, const Finish& finish) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const RowGroup& group = walk.group;
-  const V scale = V::broadcast(factor);
-  const int64_t next_group = walk.end();
-  alignas(64) Acc several[kBundle];  // N = 0
-  for (int64_t b = 0; b < walk.edges.bundles(); ++b) {
-    const int32_t* const indices = walk.edges.indices(b);
-    const T* const left_row = left_of(walk.edges[b].number);
-    // The next group's lists come while this one's keys are worked on.
-    __builtin_prefetch(walk.indices + next_group + b * kBundle, 0, 2);
-    if (rows.ahead && b + kBundlesAhead < walk.edges.bundles())
-      rows.ask(walk.edges.indices(b + kBundlesAhead), kBundle);
+  const GroupEdges& edges = walk.edges;
+  const auto gathered = [&](int64_t edge, int64_t count) EDGEWISE_INLINE_LAMBDA {
+    return Gathered<T>{rows.base,           rows.stride, rows.width,
+                       walk.indices + edge, count,       rows.ahead ? walk.stop - edge : 0};
+  };
+  // The next group's lists come while this one's keys are worked on.
+  const auto ask_for_list = [&](int64_t place, int64_t count) EDGEWISE_INLINE_LAMBDA {
+    for (int64_t e = 0; e < count; e += kBundle)
+      __builtin_prefetch(walk.indices + walk.end() + place + e, 0, 2);
+  };
+  const auto dots_of = [&](const Run* runs, int64_t count, int64_t run_edges, int64_t distance,
+                           int64_t place) EDGEWISE_INLINE_LAMBDA {
+    ask_for_list(place, count * run_edges);
     if constexpr (N > 0) {
-      const Left<T, N> left(left_row, 0);
-#pragma GCC unroll 4
-      for (int e = 0; e < kBundle; e += V::kWidth) {
-        const auto products = [&](int i)
-                                  EDGEWISE_INLINE_LAMBDA { return left.products(rows.row(indices[e + i])); };
-        finish(scale * transpose_reduce<Acc>(products, V::kWidth), b * kBundle + e);
-      }
+      const auto of_runs = rows.ahead ? dots_of_runs<N, true, T> : dots_of_runs<N, false, T>;
+      of_runs(runs, count, run_edges, distance, walk.indices + edges.first_edge(), lefts, rows, factor,
+              numbers + place);
     } else {
-      dots(left_row, Gathered<T>{rows.base, rows.stride, rows.width, indices, kBundle}, factor, several);
-      for (int e = 0; e < kBundle; e += V::kWidth) finish(V::load(several + e), b * kBundle + e);
+      for (int64_t r = 0; r < count; ++r)
+        dots(lefts.row(runs[r].number), gathered(edges.first_edge() + runs[r].first, run_edges), factor,
+             numbers + place + r * run_edges);
     }
+  };
+  const int64_t run_edges = edges.run_edges();
+  for (int64_t r = 0; r < edges.runs(); r += kBatch) {
+    const int64_t count = least(edges.runs() - r, kBatch);
+    dots_of(edges.run(r), count, run_edges, 1, r * run_edges);
+    for (int64_t i = r; i < r + count; ++i)
+      finish(i * run_edges, edges.first_edge() + edges.run(i)->first, run_edges);
   }
+  for (int64_t b = 0; b < edges.tail_bundles(); b += kBatch)
+    dots_of(edges.tail_bundle(b), least(edges.tail_bundles() - b, kBatch), kBundle, kBundlesAhead,
+            edges.tail_place(0) + b * kBundle);
+  for (int n = 0; n < group.count; ++n)
+    finish(edges.tail_place(n), group.rows[n].begin + edges.tail(n), group.rows[n].bundled() - edges.tail(n));
   if constexpr (N > 0) {
     alignas(64) Acc rests[(kGroupRows + 1) * kBundle];
-    const int32_t *const indices = walk.rests.indices(), *const numbers = walk.rests.numbers();
+    const int32_t *const indices = walk.rests.indices(), *const rows_of = walk.rests.numbers();
+    const V scale = V::broadcast(factor);
     for (int64_t e = 0; e < walk.rests.count(); e += V::kWidth) {
       if (rows.ahead && e + 64 <= walk.rests.count()) rows.ask(indices + e + 48, V::kWidth);
       const auto products = [&](int i) EDGEWISE_INLINE_LAMBDA {
-        return Left<T, N>(left_of(numbers[e + i]), 0).products(rows.row(indices[e + i]));
+        return Left<T, N>(lefts.row(rows_of[e + i]), 0).products(rows.row(indices[e + i]));
       };
       (scale * transpose_reduce<Acc>(products, V::kWidth)).store(rests + e);
     }
@@ -91,19 +157,17 @@ EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows,
     for (int n = 0; n < group.count; ++n) {
       const GroupRow& row = group.rows[n];
       for (int64_t e = 0; e < row.rest(); e += V::kWidth)
-        finish(V::load(from + e), walk.edges.rest_slot(n) * kBundle + e);
+        V::load(from + e).store(numbers + edges.rest_place(n) + e);
+      finish(edges.rest_place(n), row.begin + row.bundled(), row.rest());
       from += row.rest();
     }
   } else {
     for (int n = 0; n < group.count; ++n) {
       const GroupRow& row = group.rows[n];
       if (row.rest() == 0) continue;
-      dots(left_of(n),
-           Gathered<T>{rows.base, rows.stride, rows.width, walk.indices + row.begin + row.bundled(),
-                       row.rest()},
-           factor, several);
-      for (int64_t e = 0; e < row.rest(); e += V::kWidth)
-        finish(V::load(several + e), walk.edges.rest_slot(n) * kBundle + e);
+      dots(lefts.row(n), gathered(row.begin + row.bundled(), row.rest()), factor,
+           numbers + edges.rest_place(n));
+      finish(edges.rest_place(n), row.begin + row.bundled(), row.rest());
     }
   }
 }
@@ -144,19 +208,24 @@ struct RunningSum {
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) total[u][n] = fma(weight, row[n], total[u][n]);
   }
-  // `weights` are in registers and in memory.
-  EDGEWISE_INLINE void add_bundle(const V (&weights)[kVectors], const Acc* memory, const NamedRows<T>& rows,
+  EDGEWISE_INLINE void add_bundle(const V (&weights)[kVectors], const NamedRows<T>& rows,
                                   const int32_t* indices) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      for_lanes(weights[v], [&](int lane, V weight) EDGEWISE_INLINE_LAMBDA {
+        const int i = v * V::kWidth + lane;
+        add(i % kSums, weight, rows.row(indices[i]));
+      });
+  }
+  EDGEWISE_INLINE void add_bundle(const Acc* weights, const NamedRows<T>& rows, const int32_t* indices) {
     if constexpr (std::is_same_v<T, Bf16>) {  // widening takes the ports that lanes would be spread on
 #pragma GCC unroll 16
-      for (int i = 0; i < kBundle; ++i) add(i % kSums, V::broadcast(memory[i]), rows.row(indices[i]));
+      for (int i = 0; i < kBundle; ++i) add(i % kSums, V::broadcast(weights[i]), rows.row(indices[i]));
     } else {
+      V lanes[kVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        for_lanes(weights[v], [&](int lane, V weight) EDGEWISE_INLINE_LAMBDA {
-          const int i = v * V::kWidth + lane;
-          add(i % kSums, weight, rows.row(indices[i]));
-        });
+      for (int v = 0; v < kVectors; ++v) lanes[v] = V::load(weights + v * V::kWidth);
+      add_bundle(lanes, rows, indices);
     }
   }
   // Less than a bundle, in whole steps: a row of zeros stands for edges behind the last, so that only the
@@ -212,6 +281,51 @@ struct Partials {
   Scratch<Acc> scratch;
 };
 
+// Makes weights of `count` numbers, whole vectors.
+template <typename WeightOf, typename Acc>
+EDGEWISE_INLINE void make_weights(const WeightOf& weight_of, Acc* numbers, int64_t count) {
+  using V = Vec<Acc>;
+  if constexpr (WeightOf::kCounts)
+    for (int64_t e = 0; e < count; e += V::kWidth) weight_of(V::load(numbers + e)).store(numbers + e);
+}
+
+// Adds bundles to the sum of their weights and to the sum of rows.
+template <int N, bool kCounts, typename T>
+EDGEWISE_INLINE void add_bundle(RunningSum<N, T>& sum, Vec<Accumulator<T>>& count, const NamedRows<T>& rows,
+                                const int32_t* indices, const Accumulator<T>* weights) {
+  using V = Vec<Accumulator<T>>;
+  if constexpr (kCounts)
+#pragma GCC unroll 4
+    for (int v = 0; v < kBundle; v += V::kWidth) count = count + V::load(weights + v);
+  sum.add_bundle(weights, rows, indices);
+}
+
+// Adds `count` runs to the sums of their rows.
+template <int N, bool kCounts, bool kAhead, typename T>
+[[gnu::noinline]] void sums_of_runs(const Run* run, int64_t count, int64_t run_edges, const int32_t* list,
+                                    const NamedRows<T>& named, const Accumulator<T>* weights,
+                                    const Partials<T>& given_partials) {
+  using V = Vec<Accumulator<T>>;
+  const NamedRows<T> rows = named;
+  Accumulator<T>* const partials = given_partials.weights(0);
+  const int64_t stride = given_partials.weights(1) - partials;
+  for (const Run* const end = run + count; run < end; ++run) {
+    const int32_t *indices = list + run->first, *next = list + run[1].first;
+    Accumulator<T>* const partial = partials + run->number * stride;
+    V weight_sum = V::load(partial);
+    RunningSum<N, T> sum;
+    for (const int32_t* const stop = indices + run_edges; indices < stop;
+         indices += kBundle, next += kBundle, weights += kBundle) {
+      __builtin_prefetch(next);
+      if constexpr (kAhead) rows.ask(next, kBundle);
+      add_bundle<N, kCounts>(sum, weight_sum, rows, indices, weights);
+    }
+    weight_sum.store(partial);
+    sum.add_partial(partial + kBundle);
+    sum.store(partial + kBundle);
+  }
+}
+
 // out_of(n) = factor_of(n, sum of weights) * sum over the edges of row n of weight * row, where the weights
 // are weight_of(numbers); the sum of weights is formed for Exponential only. Overwrites numbers by weights.
 template <int N, typename T, typename WeightOf, typename FactorOf, typename OutOf>
@@ -220,108 +334,78 @@ EDGEWISE_INLINE void group_sums(const GroupWalk& walk, const NamedRows<T>& rows,
                                 const FactorOf& factor_of, const OutOf& out_of) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
-  constexpr int kVectors = kBundle / V::kWidth;
+  constexpr bool kCounts = WeightOf::kCounts;
   const RowGroup& group = walk.group;
   const GroupEdges& edges = walk.edges;
-  // The weights of a bundle are made while the bundle before it is summed: exp is a long chain.
-  V next[kVectors];
-  const auto prepare = [&](int64_t slot) EDGEWISE_INLINE_LAMBDA {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) next[v] = weight_of(V::load(numbers + slot * kBundle + v * V::kWidth));
-  };
-  const auto take = [&](int64_t slot, V(&weights)[kVectors], V& count) EDGEWISE_INLINE_LAMBDA {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      weights[v] = next[v];
-      if (WeightOf::kCounts) count = count + weights[v];
-      if (WeightOf::kCounts && (N == 0 || std::is_same_v<T, Bf16>))
-        weights[v].store(numbers + slot * kBundle + v * V::kWidth);
-    }
-  };
-  // Of the last slot of row n, less than a bundle.
-  const auto take_rest = [&](int n, V& count) EDGEWISE_INLINE_LAMBDA {
-    Acc* const rest = numbers + edges.rest_slot(n) * kBundle;
-    if (WeightOf::kCounts)
-      for (int64_t e = 0; e < group.rows[n].rest(); e += V::kWidth) {
-        const int64_t left = group.rows[n].rest() - e;
-        const V weights = keep_first(weight_of(V::load(rest + e)),
-                                     static_cast<int>(left < V::kWidth ? left : V::kWidth), V::zero());
-        weights.store(rest + e);
-        count = count + weights;
-      }
-    return rest;
-  };
-  const auto finish = [&](int n, V count) EDGEWISE_INLINE_LAMBDA {
-    return factor_of(n, WeightOf::kCounts ? sum(count) : Acc{0});
-  };
-  if (walk.ordered) {
+  const bool in_runs = edges.runs() > 0;
+  if (in_runs) {
     const int64_t padded = kBundle + (rows.width + 15) / 16 * 16;
     for (int n = 0; n < group.count; ++n)
       for (int64_t d = 0; d < padded; d += V::kWidth) V::zero().store(partials.weights(n) + d);
-    prepare(0);
-    for (int64_t b = 0; b < edges.bundles(); ++b) {
-      const int n = edges[b].number;
-      V weights[kVectors], count = V::load(partials.weights(n));
-      take(b, weights, count);
-      prepare(b + 1);
-      if (WeightOf::kCounts) count.store(partials.weights(n));
-      if (rows.ahead && b + kBundlesAhead < edges.bundles())
-        rows.ask(edges.indices(b + kBundlesAhead), kBundle);
-      if constexpr (N > 0) {
-        RunningSum<N, T> sum;
-        sum.add_bundle(weights, numbers + b * kBundle, rows, edges.indices(b));
-        sum.add_partial(partials.rows(n));
-        sum.store(partials.rows(n));
-      } else {
+  }
+  const int64_t run_edges = edges.run_edges();
+  for (int64_t r = 0; r < edges.runs(); r += kBatch) {
+    const int64_t count = least(edges.runs() - r, kBatch);
+    make_weights(weight_of, numbers + r * run_edges, count * run_edges);
+    if constexpr (N > 0) {
+      const auto sums = rows.ahead ? sums_of_runs<N, kCounts, true, T> : sums_of_runs<N, kCounts, false, T>;
+      sums(edges.run(r), count, run_edges, walk.indices + edges.first_edge(), rows, numbers + r * run_edges,
+           partials);
+    } else {
+      for (int64_t i = r; i < r + count; ++i) {
+        const Run& run = *edges.run(i);
+        const Acc* const weights = numbers + i * run_edges;
+        V weight_sum = V::load(partials.weights(run.number));
+        for (int64_t e = 0; kCounts && e < run_edges; e += V::kWidth)
+          weight_sum = weight_sum + V::load(weights + e);
+        weight_sum.store(partials.weights(run.number));
         SumTarget<T> target{nullptr};
-        target.partial = partials.rows(n);
+        target.partial = partials.rows(run.number);
         target.first = target.last = false;
-        weighted_sum<T>(numbers + b * kBundle,
-                        {rows.base, rows.stride, rows.width, edges.indices(b), kBundle}, target);
+        weighted_sum<T>(
+            weights,
+            {rows.base, rows.stride, rows.width, walk.indices + edges.first_edge() + run.first, run_edges},
+            target);
       }
     }
-  } else {
-    prepare(0);
   }
+  make_weights(weight_of, numbers + edges.tail_place(0), edges.rest_place(group.count) - edges.tail_place(0));
   for (int n = 0; n < group.count; ++n) {
     const GroupRow& row = group.rows[n];
-    const int32_t* const indices = walk.indices + row.begin;
-    V count = walk.ordered ? V::load(partials.weights(n)) : V::zero();
+    const int64_t tail_count = row.bundled() - edges.tail(n);
+    const int32_t *const tail = walk.indices + row.begin + edges.tail(n), *const rest = walk.indices +
+                                                                                        row.begin +
+                                                                                        row.bundled();
+    const Acc *const tail_weights = numbers + edges.tail_place(n), *const rest_weights =
+                                                                       numbers + edges.rest_place(n);
+    const int64_t known = walk.stop - row.begin - edges.tail(n);
+    V count = in_runs ? V::load(partials.weights(n)) : V::zero();
+    for (int64_t e = 0; kCounts && e < row.rest(); e += V::kWidth) {
+      const int64_t left = row.rest() - e;
+      count = count + keep_first(V::load(rest_weights + e),
+                                 static_cast<int>(left < V::kWidth ? left : V::kWidth), V::zero());
+    }
     if constexpr (N > 0) {
-      RunningSum<N, T> sum;
-      if (!walk.ordered)
-        for (int64_t b = 0; b < row.bundled() / kBundle; ++b) {
-          const int64_t slot = edges.slot(n, b);
-          V weights[kVectors];
-          take(slot, weights, count);
-          prepare(slot + 1);
-          if (rows.ahead && row.begin + (b + 4) * kBundle <= walk.stop)
-            rows.ask(indices + (b + 3) * kBundle, kBundle);
-          sum.add_bundle(weights, numbers + slot * kBundle, rows, indices + b * kBundle);
-        }
-      const Acc* const rest = take_rest(n, count);
-      sum.add_rest(rest, rows, indices + row.bundled(), row.rest());
-      if (walk.ordered) sum.add_partial(partials.rows(n));
-      sum.store(out_of(n), finish(n, count));
+      RunningSum<N, T> total;
+      for (int64_t e = 0; e < tail_count; e += kBundle) {
+        if (rows.ahead && e + (kBundlesAhead + 1) * kBundle <= known)
+          rows.ask(tail + e + kBundlesAhead * kBundle, kBundle);
+        add_bundle<N, kCounts>(total, count, rows, tail + e, tail_weights + e);
+      }
+      total.add_rest(rest_weights, rows, rest, row.rest());
+      if (in_runs) total.add_partial(partials.rows(n));
+      total.store(out_of(n), factor_of(n, kCounts ? sum(count) : Acc{0}));
     } else {
-      const int64_t known = rows.ahead ? walk.stop - row.begin : 0;
+      for (int64_t e = 0; kCounts && e < tail_count; e += V::kWidth)
+        count = count + V::load(tail_weights + e);
       SumTarget<T> target{out_of(n)};
       target.partial = partials.rows(n);
-      target.last = false;
-      if (!walk.ordered) {
-        for (int64_t b = 0; b < row.bundled() / kBundle; ++b) {
-          V weights[kVectors];
-          take(edges.slot(n, b), weights, count);
-          prepare(edges.slot(n, b) + 1);
-        }
-        weighted_sum<T>(numbers + edges.slot(n, 0) * kBundle,
-                        {rows.base, rows.stride, rows.width, indices, row.bundled(), known}, target);
-      }
-      const Acc* const rest = take_rest(n, count);
+      target.first = !in_runs, target.last = false;
+      weighted_sum<T>(tail_weights,
+                      {rows.base, rows.stride, rows.width, tail, tail_count, rows.ahead ? known : 0}, target);
       target.first = false, target.last = true;
-      target.factor = finish(n, count);
-      weighted_sum<T>(rest, {rows.base, rows.stride, rows.width, indices + row.bundled(), row.rest()},
-                      target);
+      target.factor = factor_of(n, kCounts ? sum(count) : Acc{0});
+      weighted_sum<T>(rest_weights, {rows.base, rows.stride, rows.width, rest, row.rest()}, target);
     }
   }
 }
