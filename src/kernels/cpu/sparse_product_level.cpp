@@ -132,26 +132,30 @@ void scatter_sum_in_runs(const ScatterSumParams<T>& params, const ColumnRange& r
                const int32_t* const columns = edges.col_indices + own.first_edge();
                const Acc* const coefficients = params.coefficients + own.first_edge();
                const T* const lefts = dense + group.place.query * params.dense.row_stride;
-               const int64_t run_edges = own.run_edges();
-               for (int64_t r = 0; r < own.runs(); ++r) {
-                 const Run &run = *own.run(r), &next = *own.run(r + 1);
-                 const int32_t* const list = columns + run.first;
-                 const Acc* const numbers = coefficients + run.first;
-                 load_row(lefts + run.number * params.dense.row_stride, row.left);
-                 if (list[0] >= range.begin && list[run_edges - 1] < range.end)
-                   for (int64_t e = 0; e < run_edges; e += kBundle) {
-                     __builtin_prefetch(columns + next.first + e);
-                     __builtin_prefetch(coefficients + next.first + e);
-                     row.add_bundle(numbers + e, list + e);
-                   }
-                 else
-                   row.add_some(numbers, list, run_edges, range.begin, range.end);
-               }
+               const auto add_runs = [&](const Run* run, int64_t count,
+                                         int64_t run_edges) EDGEWISE_INLINE_LAMBDA {
+                 for (const Run* const end = run + count; run < end; ++run) {
+                   const int32_t *const list = columns + run->first, *const next = columns + run[1].first;
+                   const Acc *const numbers = coefficients + run->first, *const next_numbers =
+                                                                             coefficients + run[1].first;
+                   load_row(lefts + run->number * params.dense.row_stride, row.left);
+                   if (list[0] >= range.begin && list[run_edges - 1] < range.end)
+                     for (int64_t e = 0; e < run_edges; e += kBundle) {
+                       __builtin_prefetch(next + e);
+                       __builtin_prefetch(next_numbers + e);
+                       row.add_bundle(numbers + e, list + e);
+                     }
+                   else
+                     row.add_some(numbers, list, run_edges, range.begin, range.end);
+                 }
+               };
+               add_runs(own.run(0), own.runs(), own.run_edges());
+               add_runs(own.tail_bundle(0), own.tail_bundles(), kBundle);
                for (int n = 0; n < group.count; ++n) {
-                 const int64_t e = group.rows[n].begin + own.tail(n);
+                 const int64_t e = group.rows[n].begin + group.rows[n].bundled();
                  load_row(lefts + n * params.dense.row_stride, row.left);
-                 row.add_some(params.coefficients + e, edges.col_indices + e,
-                              group.rows[n].degree - own.tail(n), range.begin, range.end);
+                 row.add_some(params.coefficients + e, edges.col_indices + e, group.rows[n].rest(),
+                              range.begin, range.end);
                }
              });
   store_sums<N>(params, range, range.begin, range.end, all);
