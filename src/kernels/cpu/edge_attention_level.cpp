@@ -477,12 +477,15 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
 }
 
 // Rows of many edges hide their own latencies; in groups short rows hide each other's, and wide rows find the
-// keys and values of others in L1. Of the head, as run_bundles: the sums round differently.
+// keys and values of others in L1, unless there are too many of them. Of the head, as run_bundles: the sums
+// round differently.
 template <int N, typename T>
 EDGEWISE_INLINE bool one_by_one(const AttentionBackwardParams<T>& params, int64_t head_index) {
-  constexpr int64_t kNarrow = 128;  // bytes
+  constexpr int64_t kNarrow = 128, kLargeHead = 1024 * 1024;  // bytes
+  const int64_t row_bytes = params.head_dim * static_cast<int64_t>(sizeof(T));
   return N > 0 && params.dropout.p == 0 && params.rule != CreditRule::kLeaveOneOut &&
-         params.head_dim * static_cast<int64_t>(sizeof(T)) <= kNarrow && rows_meet(params.edges, head_index);
+         (row_bytes <= kNarrow || params.edges.keys * row_bytes >= kLargeHead) &&
+         rows_meet(params.edges, head_index);
 }
 
 template <int N, typename T>
