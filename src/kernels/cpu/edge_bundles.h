@@ -91,12 +91,12 @@ EDGEWISE_INLINE bool rows_meet(const CsrView& edges, int64_t head_index) {
 // Bundles of a run: as many as name keys that stay in L1, of rows of that many bytes. 0: no runs, since rows
 // do not meet. Of the head, not of a group: sums of other runs round differently.
 EDGEWISE_INLINE int run_bundles(const CsrView& edges, int64_t head_index, int64_t row_bytes) {
-  constexpr int64_t kRangeBytes = 40 * 1024, kMost = 8;
+  constexpr int64_t kRangeBytes = 44 * 1024, kMost = 8;
   if (!rows_meet(edges, head_index)) return 0;
   const int64_t* offsets = edges.row_offsets + head_index * edges.queries;
   const int64_t count = offsets[edges.queries] - offsets[0], pairs = edges.queries * edges.keys;
   int64_t bundles = kMost;  // which name bundles * kBundle * pairs / count keys
-  while (bundles > 1 && bundles * kBundle * pairs > kRangeBytes / row_bytes * count) bundles /= 2;
+  while (bundles > 1 && bundles * kBundle * pairs * row_bytes > kRangeBytes * count) bundles /= 2;
   return static_cast<int>(bundles);
 }
 
@@ -111,7 +111,7 @@ struct Run {
 // over all of them reads and writes in sequence; a row finds its own by for_row.
 class GroupEdges {
  public:
-  static constexpr int64_t kMore = 4;
+  static constexpr int64_t kMore = 4;  // runs behind the last one, copies of it, for who asks ahead
   explicit GroupEdges(int64_t most_edges)
       : runs_(1, 2 * (most_edges / kBundle + kMore)),
         tails_(1, 2 * (most_edges / kBundle + kMore)),
@@ -142,10 +142,10 @@ class GroupEdges {
 
   EDGEWISE_INLINE int64_t runs() const { return runs_taken_; }
   EDGEWISE_INLINE int64_t run_edges() const { return run_edges_; }
-  EDGEWISE_INLINE const Run* run(int64_t r) const { return of(runs_) + r; }  // kMore than there are
+  EDGEWISE_INLINE const Run* run(int64_t r) const { return of(runs_) + r; }  // and kMore
   // The bundles of all tails, as runs of one bundle, in the order of the rows.
   EDGEWISE_INLINE int64_t tail_bundles() const { return tail_bundles_; }
-  EDGEWISE_INLINE const Run* tail_bundle(int64_t b) const { return of(tails_) + b; }  // kMore than there are
+  EDGEWISE_INLINE const Run* tail_bundle(int64_t b) const { return of(tails_) + b; }  // the same
   EDGEWISE_INLINE int64_t first_edge() const { return group_->rows[0].begin; }
   // The tail of row n: its first entry in the row, and its place in the buffers; and that of the rest.
   EDGEWISE_INLINE int64_t tail(int n) const { return int64_t{count_[n]} * run_edges_; }
@@ -195,7 +195,6 @@ class GroupEdges {
     end_with_more(runs, runs_taken_);
   }
 
-  // Whoever asks ahead may look beyond the last.
   static void end_with_more(Run* runs, int64_t count) {
     for (int64_t r = count; r < count + kMore; ++r) runs[r] = count > 0 ? runs[count - 1] : Run{0, 0};
   }
