@@ -54,8 +54,8 @@ struct ColumnRange {
 inline constexpr int64_t kBundledBytes = 128;
 
 // Whether runs of a group of rows are taken in the order of their keys, so that their sums are in L1
-// (edge_bundles.h). A sum is then wanted again soon after it was stored. CPUs with AVX-512 BF16 that were
-// measured take half the time for it, an older one with AVX-512 took a half more.
+// (edge_bundles.h). A sum is then wanted again soon after it was stored: the one CPU with AVX-512 BF16 that
+// was measured takes half the time for it, an older one with AVX-512 took a half more.
 #if defined(__AVX512BF16__)
 inline constexpr bool kSumsInRuns = true;
 #else
