@@ -136,6 +136,21 @@ AttentionInputs row_contiguous(AttentionInputs in) {
   return in;
 }
 
+// Rows of bf16 are widened for each edge that reads them, and their own products are no faster than those of
+// fp32 (docs/kernels/cpu-attention.md): where keys are read often and lie in the cache even in fp32, they are
+// widened once.
+bool worth_widening(const AttentionInputs& in) {
+  constexpr double kLeastReads = 64;
+  constexpr int64_t kLargestHead = int64_t{1} << 20;  // bytes
+  const int64_t row_bytes = (in.key.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(float));
+  return in.query.scalar_type() == at::kBFloat16 && mean_degree(in) >= kLeastReads &&
+         in.key.size(2) * row_bytes <= kLargestHead;
+}
+AttentionInputs widened(AttentionInputs in) {
+  for (at::Tensor* x : {&in.query, &in.key, &in.value}) *x = x->to(at::kFloat);
+  return in;
+}
+
 // For the passes over queries, which gather keys and values.
 template <typename T>
 Heads share_heads(const AttentionInputs& in) {
@@ -214,6 +229,11 @@ at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, cons
 }  // namespace
 
 AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
+  if (worth_widening(given)) {
+    AttentionForward result = kernel_forward(widened(given), gather);
+    result.output = result.output.to(given.query.scalar_type());
+    return result;
+  }
   const AttentionInputs in = row_contiguous(given);
   const std::vector<char> blocks = gather ? std::vector<char>() : plan_heads(in).forward;
   const EdgeShape& shape = in.edges.shape();
@@ -242,6 +262,15 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
 
 AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
                                   const at::Tensor& grad_output, const CreditRequest& credit, bool gather) {
+  if (worth_widening(given)) {
+    AttentionForward wide = forward;
+    wide.output = forward.output.to(at::kFloat);
+    AttentionBackward result =
+        kernel_backward(widened(given), wide, grad_output.to(at::kFloat), credit, gather);
+    for (at::Tensor* grad : {&result.query, &result.key, &result.value})
+      *grad = grad->to(given.query.scalar_type());
+    return result;
+  }
   const AttentionInputs in = row_contiguous(given);
   // Credit is a number per edge.
   const bool per_edge_wanted = credit.rule != kernels::CreditRule::kNone || credit.probes;
