@@ -16,11 +16,14 @@ namespace {
 
 struct ListOpsArguments {
   std::string out;
+  bool overwrite = false;
   data::ListOpsOptions options;
 };
 
 int run(const ListOpsArguments& arguments) {
   const data::ListOpsOptions& o = arguments.options;
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest})
+    check_overwrites("listops", data::listops_path(arguments.out, split), arguments.overwrite);
   data::prepare_listops_folder(arguments.out);  // a folder that cannot be written is known before the work
   train::ProgressOptions bar;
   bar.label = "listops";
@@ -54,6 +57,7 @@ void add_data(CLI::App& app, Action& action) {
   CLI::App* listops = command->add_subcommand("listops", "ListOps, in the Long Range Arena's file format");
   listops->add_option("--out", arguments->out, "folder for basic_train.tsv, basic_val.tsv and basic_test.tsv")
       ->required();
+  listops->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
   listops->add_option("--train", arguments->options.train_size, "training examples")
       ->capture_default_str()
       ->check(whole_number(0));

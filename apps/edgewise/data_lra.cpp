@@ -21,7 +21,7 @@ using Import = data::ByteExamples (*)(const std::filesystem::path&, const data::
 
 struct ImportArguments {
   std::string task, from, out;
-  bool xz = false;
+  bool xz = false, overwrite = false;
   Import import = nullptr;
   bool generate = false;  // pathfinder
   data::PathfinderOptions pathfinder;
@@ -35,52 +35,10 @@ train::ProgressOptions bar_of(const std::string& task, int64_t total) {
   return bar;
 }
 
-int generate(const ImportArguments& arguments) {
-  prepare_examples_folder(arguments.out, arguments.task);
-  train::Progress progress(bar_of(arguments.task, arguments.pathfinder.size));
-  const data::ByteExamples examples =
-      data::generate_pathfinder(arguments.pathfinder, [&](int64_t done, int64_t) { progress.update(done); });
-  progress.finish();
-  save_and_describe(examples, arguments.out, arguments.xz);
-  return 0;
-}
-
-int run(const ImportArguments& arguments) {
-  if (arguments.generate) return generate(arguments);
-  TORCH_CHECK_VALUE(!arguments.from.empty(), "data ", arguments.task, ": expected --from FOLDER",
-                    arguments.task == "pathfinder" ? ", or --generate" : "");
-  TORCH_CHECK_VALUE(std::filesystem::is_directory(arguments.from), "data ", arguments.task,
-                    ": expected a folder to read; '", arguments.from, "' is none");
-  prepare_examples_folder(arguments.out, arguments.task);
-  train::Progress progress(bar_of(arguments.task, 0));
-  const data::ByteExamples examples =
-      arguments.import(arguments.from, [&](int64_t done, int64_t) { progress.update(done); });
-  progress.finish();
-  save_and_describe(examples, arguments.out, arguments.xz);
-  return 0;
-}
-
-std::pair<CLI::App*, std::shared_ptr<ImportArguments>> add_import(CLI::App& data, Action& action,
-                                                                  const char* task, const char* what,
-                                                                  const char* layouts, Import import) {
-  auto arguments = std::make_shared<ImportArguments>();
-  arguments->task = task;
-  arguments->import = import;
-  CLI::App* command = data.add_subcommand(task, what);
-  command->add_option("--from", arguments->from, layouts);
-  add_output_options(*command, arguments->out, arguments->xz, task);
-  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
-  return {command, arguments};
-}
-
-}  // namespace
-
-void add_output_options(CLI::App& command, std::string& out, bool& xz, const std::string& task) {
-  command.add_option("--out", out, "folder for " + task + ".safetensors")->required();
-  command.add_flag("--xz", xz, "compress: a smaller file that takes seconds to load");
-}
-
-void prepare_examples_folder(const std::string& folder, const std::string& task) {
+// Makes the folder; throws when the file could not be written there, before the work.
+void prepare_folder(const ImportArguments& arguments) {
+  const std::string &folder = arguments.out, &task = arguments.task;
+  check_overwrites(task, data::byte_examples_path(folder, task), arguments.overwrite);
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   TORCH_CHECK(!failure, "data ", task, ": cannot make the folder '", folder, "': ", failure.message(),
@@ -88,6 +46,7 @@ void prepare_examples_folder(const std::string& folder, const std::string& task)
   const io::AtomicFile probe(data::byte_examples_path(folder, task));  // gone again without a commit
 }
 
+// Writes the file, reads it back and prints its splits, size and checksum.
 void save_and_describe(const data::ByteExamples& examples, const std::string& folder, bool xz) {
   data::save_byte_examples(folder, examples, {.compress = xz});
   const std::filesystem::path file = data::byte_examples_path(folder, examples.task);
@@ -107,6 +66,55 @@ void save_and_describe(const data::ByteExamples& examples, const std::string& fo
   std::cout << file.string() << ": " << bytes(static_cast<double>(std::filesystem::file_size(file)))
             << "; CRC-32 of the " << examples.bytes.size()
             << " bytes in it: " << data::byte_examples_checksum(examples) << "\n";
+}
+
+int generate(const ImportArguments& arguments) {
+  prepare_folder(arguments);
+  train::Progress progress(bar_of(arguments.task, arguments.pathfinder.size));
+  const data::ByteExamples examples =
+      data::generate_pathfinder(arguments.pathfinder, [&](int64_t done, int64_t) { progress.update(done); });
+  progress.finish();
+  save_and_describe(examples, arguments.out, arguments.xz);
+  return 0;
+}
+
+int run(const ImportArguments& arguments) {
+  if (arguments.generate) return generate(arguments);
+  TORCH_CHECK_VALUE(!arguments.from.empty(), "data ", arguments.task, ": expected --from FOLDER",
+                    arguments.task == "pathfinder" ? ", or --generate" : "");
+  TORCH_CHECK_VALUE(std::filesystem::is_directory(arguments.from), "data ", arguments.task,
+                    ": expected a folder to read; '", arguments.from, "' is none");
+  prepare_folder(arguments);
+  train::Progress progress(bar_of(arguments.task, 0));
+  const data::ByteExamples examples =
+      arguments.import(arguments.from, [&](int64_t done, int64_t) { progress.update(done); });
+  progress.finish();
+  save_and_describe(examples, arguments.out, arguments.xz);
+  return 0;
+}
+
+std::pair<CLI::App*, std::shared_ptr<ImportArguments>> add_import(CLI::App& data, Action& action,
+                                                                  const char* task, const char* what,
+                                                                  const char* layouts, Import import) {
+  auto arguments = std::make_shared<ImportArguments>();
+  arguments->task = task;
+  arguments->import = import;
+  CLI::App* command = data.add_subcommand(task, what);
+  command->add_option("--from", arguments->from, layouts);
+  command->add_option("--out", arguments->out, std::string("folder for ") + task + ".safetensors")
+      ->required();
+  command->add_flag("--xz", arguments->xz, "compress: a smaller file that takes seconds to load");
+  command->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
+  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  return {command, arguments};
+}
+
+}  // namespace
+
+void check_overwrites(const std::string& task, const std::filesystem::path& file, bool overwrite) {
+  TORCH_CHECK_VALUE(overwrite || !std::filesystem::exists(file), "data ", task, ": expected no ",
+                    file.string(),
+                    " yet; there is one. Choose another --out, or replace it with --overwrite.");
 }
 
 void add_data_lra(CLI::App& data, Action& action) {

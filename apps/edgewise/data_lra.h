@@ -1,10 +1,11 @@
-// What the commands that make byte-valued data sets share.
+// The commands that make byte-valued data sets, and what they share with the others.
 #pragma once
 
 #include <edgewise/data/byte_examples.h>
 
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
 #include <string>
 
 #include "command.h"
@@ -13,10 +14,7 @@ namespace edgewise::app {
 
 void add_data_lra(CLI::App& data, Action& action);
 
-void add_output_options(CLI::App& command, std::string& out, bool& xz, const std::string& task);
-// Makes the folder; throws when the file could not be written there, before the work.
-void prepare_examples_folder(const std::string& folder, const std::string& task);
-// Writes the file, reads it back and prints its splits, size and checksum.
-void save_and_describe(const data::ByteExamples& examples, const std::string& folder, bool xz);
-
+// Throws when the file is there already and nobody said that it may go.
+void check_overwrites(const std::string& task, const std::filesystem::path& file, bool overwrite);
+inline constexpr const char* kOverwriteHelp = "replace a data set that is there already";
 }  // namespace edgewise::app

@@ -124,6 +124,23 @@ TEST(DataListOps, WritesTheThreeFiles) {
     EXPECT_THAT(scratch.read(std::string("new/listops/") + name), testing::StartsWith("Source\tTarget\r\n"));
 }
 
+TEST(Data, IsNotOverwrittenUnasked) {
+  const ScratchFolder scratch;
+  const std::vector<std::string> make = {"data", "pathfinder", "--generate",     "--size",
+                                         "10",   "--out",      scratch.file("d")};
+  ASSERT_EQ(call(scratch, make).status, 0);
+  const std::string before = scratch.read("d/pathfinder.safetensors");
+  std::vector<std::string> again = make;
+  again[4] = "20";
+  const Call refused = call(scratch, again);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--overwrite"));
+  EXPECT_EQ(scratch.read("d/pathfinder.safetensors"), before);
+  again.push_back("--overwrite");
+  EXPECT_EQ(call(scratch, again).status, 0);
+  EXPECT_NE(scratch.read("d/pathfinder.safetensors"), before);
+}
+
 // From the files of a distribution to a trained model.
 TEST(DataImage, IsConvertedAndTrained) {
   const ScratchFolder scratch;
