@@ -26,7 +26,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (cuda_takes_linear(x, weight, bias)) return cuda_linear(x, weight, bias);
   if (!bias.defined()) return at::linear(x, weight);
-  // Rows side by side: with more dimensions at::linear would add the bias in a pass of its own.
+  // Rows side by side: with more than three dimensions at::linear would add the bias in a pass of its own.
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   return at::linear(x.reshape({-1, x.size(-1)}), weight, bias).view(shape);

@@ -184,7 +184,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
 void Trainer::State::resume() {
   if (file_exists(folder.data())) check_data(folder, *dataset);  // before anything is written
   // A run killed before its first checkpoint starts again from nothing.
-  check_has_weights(folder, recipe.train.checkpoint_every);
+  check_has_weights(folder, load_recipe(folder.config()).train.checkpoint_every);  // as it was until now
   if (file_exists(folder.last())) {
     info = load_checkpoint(folder.last(), *model, &optimizer);
     check_vocabulary(*model, *dataset);

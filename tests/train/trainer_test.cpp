@@ -408,6 +408,13 @@ TEST(Trainer, ARunWithoutItsWeightsIsNotBegunAgain) {
               testing::AllOf(testing::HasSubstr("last.safetensors"), testing::HasSubstr("not kept here"),
                              testing::HasSubstr("--run FOLDER")));
   EXPECT_EQ(read_metrics(scratch / "run/metrics.jsonl"), before);
+  // One that was killed before its first checkpoint has none to miss, however often it saves from now on.
+  const Recipe rare = tiny_recipe({"train.checkpoint_every=1000"});
+  run(rare, scratch / "killed", false, [](int64_t step) {
+    if (step == 6) std::raise(SIGTERM);
+  });
+  std::filesystem::remove_all(scratch / "killed/checkpoints");
+  EXPECT_EQ(run(tiny_recipe({"train.checkpoint_every=2"}), scratch / "killed", true).steps, rare.train.steps);
 }
 
 TEST(Trainer, ResumesWithItsOwnDataAlone) {
