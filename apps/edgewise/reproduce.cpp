@@ -68,6 +68,13 @@ bool stopped_early(const Run& run) {
   return run.steps + std::max<int64_t>(run.recipe.train.log_every, 1) <= run.recipe.train.steps;
 }
 
+// As its recipe asks for, and so complete.
+bool ended_by_patience(const Run& run) {
+  const auto& train = run.recipe.train;
+  return run.test && stopped_early(run) && train.patience > 0 &&
+         run.steps - run.best_step >= train.patience * train.eval_every;
+}
+
 std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::map<std::string, Group> groups;  // by everything but the seed
   std::map<std::string, std::string> seen;
@@ -250,7 +257,8 @@ void print_runs(const std::vector<Run>& runs) {
          run.test                ? percent(run.test->mean_density())
          : run.best_density >= 0 ? percent(run.best_density) + " (validation)"
                                  : "-",
-         stopped_early(run)                     ? "stopped at step " + std::to_string(run.steps)
+         ended_by_patience(run)                 ? "no better from step " + std::to_string(run.best_step) + " on"
+         : stopped_early(run)                   ? "stopped at step " + std::to_string(run.steps)
          : !run.test                            ? "not tested"
          : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
                                                 : ""});

@@ -18,6 +18,7 @@ constexpr const char* kFormat = "edgewise-checkpoint";
 constexpr const char* kVersion = "1";
 constexpr std::string_view kOptimizerPrefix = "optimizer/";
 constexpr std::string_view kMemoryPrefix = "memory/";
+constexpr std::string_view kAveragePrefix = "average/";
 
 std::map<std::string, at::Tensor> model_tensors(const torch::nn::Module& model) {
   std::map<std::string, at::Tensor> result;
@@ -103,6 +104,8 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
     for (size_t layer = 0; layer < info.memories.size(); ++layer)
       file.tensors[std::string(kMemoryPrefix) + std::to_string(layer)] =
           info.memories[layer].cpu().contiguous();
+    for (const auto& [name, tensor] : info.averages)
+      file.tensors[std::string(kAveragePrefix) + name] = tensor.cpu().contiguous();
   }
   file.metadata = {{"format", kFormat},
                    {"format_version", kVersion},
@@ -123,6 +126,8 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
   for (const auto& [name, tensor] : file.tensors) {
     if (name.starts_with(kMemoryPrefix)) {
       memories[name.substr(kMemoryPrefix.size())] = tensor;
+    } else if (name.starts_with(kAveragePrefix)) {
+      info.averages[name.substr(kAveragePrefix.size())] = tensor;
     } else if (name.starts_with(kOptimizerPrefix)) {
       state[name.substr(kOptimizerPrefix.size())] = tensor;
     } else {

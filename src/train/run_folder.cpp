@@ -24,9 +24,9 @@ namespace {
 // What a run may choose anew when it is resumed: how long, how often to look, how many threads, how its
 // passes are started, and where its data lies, of which check_data asks that it be the same.
 bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 7> kPrefixes = {
-      "train.steps",      "train.eval",       "train.log", "train.threads",
-      "train.checkpoint", "train.cuda_graph", "data.path"};
+  constexpr std::array<std::string_view, 8> kPrefixes = {
+      "train.steps",    "train.eval",       "train.log",        "train.threads",
+      "train.patience", "train.checkpoint", "train.cuda_graph", "data.path"};
   for (const std::string_view prefix : kPrefixes) {
     if (key.starts_with(prefix)) return true;
   }

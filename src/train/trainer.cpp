@@ -25,6 +25,7 @@
 #include <edgewise/train/progress.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
+#include <edgewise/train/weight_average.h>
 
 #include "train/host_copy.h"
 #include "train/loss.h"
@@ -122,6 +123,7 @@ struct Trainer::State {
   at::Device device;
   ModelPtr model;
   Optimizer optimizer;
+  std::optional<WeightAverage> average;
   Schedule schedule;
   RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
   StepOptions step_options;
@@ -149,6 +151,9 @@ struct Trainer::State {
   bool is_recorded(const char* kind) const;  // at this step
   void snapshot_edges();
   EvaluationOptions evaluation_options() const;
+  // What is evaluated and kept: the average where there is one.
+  AveragedWeights averaged() { return AveragedWeights(average ? &*average : nullptr); }
+  bool out_of_patience() const;
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
 };
 
@@ -174,6 +179,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                     .precision = parse_precision(recipe.train.precision),
                     .edge_samples = recipe.train.edge_samples}),
       metrics(folder.root) {
+  if (recipe.train.average > 0) average.emplace(*model, recipe.train.average);
   if (recipe.train.cuda_graph) step_options.graphs = &graphs.emplace();
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
@@ -189,6 +195,7 @@ void Trainer::State::resume() {
     info = load_checkpoint(folder.last(), *model, &optimizer);
     check_vocabulary(*model, *dataset);
     for (at::Tensor& memory : info.memories) memory = memory.to(device);
+    if (average) average->load_state(std::exchange(info.averages, {}));
     saved = true;
   }
   info.recipe = recipe_toml;
@@ -217,6 +224,7 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
   HostCopy host_norm(norm);
   optimizer.step(schedule.at(info.step), norm, recipe.train.grad_clip);
   model->after_step();
+  if (average) average->update(info.step + 1);
   return {std::move(report), std::move(host_norm), batch, random};
 }
 
@@ -271,6 +279,7 @@ EvaluationOptions Trainer::State::evaluation_options() const {
 void Trainer::State::evaluate_validation(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
   const bool repeated = std::exchange(info.evaluation_pending, true);
+  const AveragedWeights weights = averaged();
   EvaluationOptions settings = evaluation_options();
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
   const Evaluation found = evaluate(*model, *dataset, data::Split::kValidation, settings);
@@ -318,8 +327,16 @@ void Trainer::State::snapshot_edges() {
 
 void Trainer::State::save_last() {
   RECORD_USER_SCOPE("checkpoint");
-  save_checkpoint(folder.last(), *model, &optimizer, info);
+  CheckpointInfo whole = info;
+  if (average) whole.averages = average->state();
+  save_checkpoint(folder.last(), *model, &optimizer, whole);
   saved = true;
+}
+
+// Validations are due at multiples of eval_every, and best_step was one of them.
+bool Trainer::State::out_of_patience() const {
+  const int64_t patience = recipe.train.patience * recipe.train.eval_every;
+  return patience > 0 && info.best_metric && info.step - info.best_step >= patience;
 }
 
 std::optional<Evaluation> Trainer::State::evaluate_test() {
@@ -365,7 +382,7 @@ RunSummary Trainer::State::run() {
     evaluate_validation(progress);
     save_last();
   }
-  if (info.step < recipe.train.steps) {
+  if (info.step < recipe.train.steps && !out_of_patience()) {
     std::optional<data::BatchOrder> order;
     std::optional<data::StreamRows> rows;
     if (dataset->is_text())
@@ -385,7 +402,7 @@ RunSummary Trainer::State::run() {
     // A GPU is at one step while the host prepares the next; it is waited for where its numbers are needed.
     std::optional<RunningStep> running;
     Lap lap;
-    while (info.step < recipe.train.steps && !StopSignal::requested()) {
+    while (info.step < recipe.train.steps && !out_of_patience() && !StopSignal::requested()) {
       const data::Batch batch = next_batch(batches);
       if (rows && info.step % rows->full_batches() == 0) info.memories.clear();  // the text begins again
       std::optional<RunningStep> step;
@@ -438,6 +455,9 @@ RunSummary Trainer::State::run() {
   if (summary.interrupted) {
     progress.message("stopped at step " + std::to_string(info.step) + "; saved " + folder.last());
   } else {
+    if (out_of_patience() && info.step < recipe.train.steps)
+      progress.message("no better validation since step " + std::to_string(info.best_step) +
+                       ": train.patience ends the run at step " + std::to_string(info.step));
     progress.finish();
   }
   if (graphs) {

@@ -134,9 +134,11 @@ struct TrainRecipe {
   int64_t density_start = 0;
   int64_t density_warmup = 0;
   int64_t edge_samples = 1;
+  double average = 0;
   int64_t eval_every = 100;
   int64_t eval_batches = 0;
   int64_t eval_draws = 1;
+  int64_t patience = 0;
   int64_t checkpoint_every = 100;
   int64_t log_every = 10;
   bool snapshot_edges = false;
