@@ -29,7 +29,8 @@ std::string recipe_but_seed(const Run& run) {
   train::Recipe same = run.recipe;
   same.train.seed = 0;
   same.data.path = same.train.device = "";
-  same.train.threads = same.train.eval_every = same.train.checkpoint_every = same.train.log_every = 0;
+  same.train.threads = same.train.eval_every = same.train.patience = 0;
+  same.train.checkpoint_every = same.train.log_every = 0;
   same.train.micro_batch = 0;
   same.train.cuda_graph = false;
   return train::to_toml(same);

@@ -18,7 +18,7 @@ Spread spread_of(const std::vector<double>& values);
 std::string show(const Spread& spread, int digits = 2);
 
 // What tells groups of runs apart: the recipe without its seed, and without where and how often (paths,
-// device, threads, intervals, micro-batches).
+// device, threads, intervals, patience, micro-batches).
 std::string recipe_but_seed(const Run& run);
 
 // In the order of each group's first run.

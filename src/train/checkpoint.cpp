@@ -141,6 +141,9 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
                       " is missing. The checkpoint is incomplete.");
     info.memories.push_back(found->second);
   }
+  // Whoever does not go on training wants what training evaluates.
+  if (!optimizer)
+    for (const auto& [name, tensor] : info.averages) tensors[name] = tensor;
   auto targets = model_tensors(model);
   check_tensors(path, targets, tensors);
   if (optimizer) {

@@ -454,6 +454,12 @@ TEST(Trainer, TheAverageOfTheWeightsIsEvaluatedAndKept) {
     for (const auto& [name, average] : expected)
       EXPECT_TRUE(torch::equal(best.tensors.at(name), last.tensors.at("average/" + name))) << name;
   }
+  TrainerOptions options;
+  options.run_folder = scratch / "reader";
+  Trainer reader(averaged, tiny_data(averaged), options);
+  load_checkpoint((scratch / "averaged/checkpoints/last.safetensors").string(), reader.model());
+  for (const auto& item : reader.model().named_parameters())
+    EXPECT_TRUE(torch::equal(item.value(), last.tensors.at("average/" + item.key()))) << item.key();
   EXPECT_NE(number(comparable_metrics(scratch / "plain").back(), "loss"),
             number(comparable_metrics(scratch / "averaged").back(), "loss"));
 }

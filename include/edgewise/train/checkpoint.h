@@ -30,7 +30,8 @@ struct CheckpointInfo {
 void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,
                      const CheckpointInfo& info);
 
-// Fills the model, and the optimiser when given. Throws, naming the first tensor that is missing, left over,
+// Fills the model, and the optimiser when given; without one, with the averages of the parameters where the
+// file has them. Throws, naming the first tensor that is missing, left over,
 // or has another shape or dtype, before anything is changed.
 CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model,
                                Optimizer* optimizer = nullptr);
