@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <edgewise/train/cost.h>
 #include <edgewise/train/metrics.h>
+#include <edgewise/train/progress.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/trainer.h>
 
@@ -67,6 +68,15 @@ std::optional<train::RecipeCost> cost_of(const train::Recipe& recipe, const trai
   }
 }
 
+train::ProgressOptions bar_of(size_t recipes) {
+  train::ProgressOptions bar;
+  bar.label = "cost";
+  bar.total = static_cast<int64_t>(recipes);
+  bar.unit = "recipe";
+  bar.transient = true;
+  return bar;
+}
+
 int run(const CostArguments& arguments) {
   train::CostOptions options;
   options.length = arguments.length;
@@ -79,6 +89,8 @@ int run(const CostArguments& arguments) {
   // Recipes of one task share their dense counterpart; it is measured once.
   std::map<std::string, train::RecipeCost> dense_costs;
   size_t left_out = 0;
+  train::Progress progress(bar_of(arguments.recipes.size()));
+  int64_t done = 0;
   for (const std::string& file : arguments.recipes) {
     const train::Recipe recipe = train::load_recipe(file, arguments.overrides);
     options.device = train::parse_device(arguments.device.empty() ? recipe.train.device : arguments.device,
@@ -89,16 +101,22 @@ int run(const CostArguments& arguments) {
     const std::string key = train::to_toml(dense);
     const std::string name = std::filesystem::path(file).stem().string();
     std::string why_not;
+    progress.update(done++, {{"recipe", name}});
     const auto counted = cost_of(recipe, options, why_not);
-    if (counted && !dense_costs.count(key)) dense_costs[key] = train::recipe_cost(dense, options);
+    if (counted && !dense_costs.count(key)) {
+      progress.update(done - 1, {{"recipe", name + ", dense"}});
+      dense_costs[key] = train::recipe_cost(dense, options);
+    }
+    if (arguments.json || arguments.operations) progress.hide();  // what is printed may share its terminal
     if (!counted) {
       ++left_out;
       if (arguments.json)
         std::cout << train::to_json_line(
                          {{"recipe", file}, {"attention", described(recipe)}, {"error", why_not}})
-                  << "\n";
+                  << "\n"
+                  << std::flush;
       else
-        std::cerr << name << ": " << why_not << "\n";
+        progress.message(name + ": " + why_not);
       table.add({name, described(recipe), "-", "-", "not counted", "-", "-", "-", "-", "-"});
       continue;
     }
@@ -123,7 +141,7 @@ int run(const CostArguments& arguments) {
         record.emplace_back("memory_bytes", memory);
         record.emplace_back("memory_of_dense", memory_ratio);
       }
-      std::cout << train::to_json_line(record) << "\n";
+      std::cout << train::to_json_line(record) << "\n" << std::flush;
     } else if (arguments.operations) {
       std::cout << name << ", " << described(recipe) << ", one head of one layer, n = " << cost.length
                 << "\n";
@@ -131,13 +149,14 @@ int run(const CostArguments& arguments) {
       for (const Operation& operation : cost.attention)
         operations.add({operation.name, operation.formula, fixed(operation.multiply_adds / 1e6, 3)});
       operations.print(std::cout);
-      std::cout << "\n";
+      std::cout << "\n" << std::flush;
     }
     table.add({name, described(recipe), std::to_string(cost.length), percent(cost.density),
                mega(cost.attention_flops), fixed(attention_ratio, 3), mega(cost.model_flops),
                fixed(model_ratio, 3), options.memory ? bytes(memory) : "-",
                options.memory ? fixed(memory_ratio, 3) : "-"});
   }
+  progress.finish();
   if (!arguments.json) table.print(std::cout);
   return left_out == arguments.recipes.size() ? 1 : 0;
 }

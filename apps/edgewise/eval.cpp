@@ -6,6 +6,7 @@
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/metrics.h>
+#include <edgewise/train/progress.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/trainer.h>
 
@@ -28,6 +29,21 @@ struct EvalArguments {
   std::vector<std::string> overrides;
   bool record = false, json = false;
 };
+
+// On a terminal with a bar while it lasts; in a log with a line now and then when it takes long.
+train::Evaluation evaluate_shown(Model& model, const data::Dataset& dataset, data::Split split,
+                                 train::EvaluationOptions options) {
+  train::ProgressOptions bar;
+  bar.label = "eval";
+  bar.total = dataset.size(split);
+  bar.unit = "example";
+  bar.transient = true;
+  train::Progress progress(bar);
+  options.progress = [&](int64_t done, int64_t) { progress.update(done); };
+  train::Evaluation result = train::evaluate(model, dataset, split, options);
+  progress.finish();
+  return result;
+}
 
 int run(const EvalArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
@@ -54,7 +70,7 @@ int run(const EvalArguments& arguments) {
   options.count_padding = train::density_counts_padding(recipe);
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
-  const train::Evaluation result = train::evaluate(*model, *dataset, split, options);
+  const train::Evaluation result = evaluate_shown(*model, *dataset, split, std::move(options));
   if (arguments.record) {
     const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
     train::MetricRecord record = {

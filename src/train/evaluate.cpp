@@ -67,6 +67,10 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
   std::optional<data::StreamRows> rows;
   if (dataset.is_text()) rows.emplace(size, std::min(size, options.batch_size));
   std::vector<std::vector<at::Tensor>> memories(static_cast<size_t>(options.draws));  // of texts, per draw
+  const auto tell_progress = [&] {
+    if (options.progress) options.progress(result.examples, size);
+  };
+  tell_progress();
   for (int64_t first = 0; first < size; first += options.batch_size) {
     if (options.stop && options.stop()) {
       result.complete = false;
@@ -105,6 +109,7 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
     correct += task.correct.item<int64_t>();
     targets += count_targets(batch);
     result.examples += batch.size();
+    tell_progress();
   }
   if (result.examples == 0) return result;
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;

@@ -56,7 +56,11 @@ Progress::Progress(ProgressOptions options) : options_(std::move(options)), styl
 }
 
 Progress::~Progress() {
-  if (bar_visible_ && !finished_) *options_.out << '\n' << std::flush;
+  if (!bar_visible_ || finished_) return;
+  if (options_.transient)
+    hide();
+  else
+    *options_.out << '\n' << std::flush;
 }
 
 double Progress::now() const {
@@ -73,7 +77,8 @@ void Progress::track_rate(int64_t done) {
   if (passed <= 0) return;  // counted with the next update
   const double weight = -std::expm1(-passed / kRateMemorySeconds);
   smoothed_ += weight * (static_cast<double>(done - rate_done_) / passed - smoothed_);
-  view_.rate = std::max(0.0, smoothed_ / -std::expm1(-view_.elapsed / kRateMemorySeconds));
+  const double stepping = view_.elapsed - phase_seconds_;
+  view_.rate = std::max(0.0, smoothed_ / -std::expm1(-stepping / kRateMemorySeconds));
   rate_done_ = done;
   last_update_ = time;
 }
@@ -90,7 +95,7 @@ void Progress::update(int64_t done, const ProgressFields& fields) {
 void Progress::draw() {
   last_draw_ = now();
   drawn_ = true;
-  drawn_done_ = view_.done;
+  drawn_done_ = view_.phase.empty() ? view_.done : -1;  // a phase is not the last to be heard of a step
   if (style_ == ProgressStyle::kPlain) {
     *options_.out << format_progress_line(view_) << '\n' << std::flush;
   } else {
@@ -106,9 +111,46 @@ void Progress::draw_bar() {
   bar_visible_ = true;
 }
 
+void Progress::erase_bar() {
+  if (bar_visible_ && !finished_) *options_.out << "\r\x1b[K";
+}
+
+void Progress::hide() {
+  erase_bar();
+  *options_.out << std::flush;
+  bar_visible_ = false;
+  if (style_ == ProgressStyle::kBar) drawn_ = false;  // the next update draws at once
+}
+
+void Progress::begin_phase(std::string_view name) {
+  phase_ = name;
+  phase_started_ = now();
+}
+
+void Progress::update_phase(int64_t done, int64_t total) {
+  if (finished_ || style_ == ProgressStyle::kNone || phase_.empty()) return;
+  view_.phase = format_phase(phase_, done, total);
+  const double time = now();
+  view_.elapsed = time - started_;
+  const bool due = style_ == ProgressStyle::kBar
+                       ? !drawn_ || time - last_draw_ >= kBarSeconds
+                       : time - std::max(last_draw_, phase_started_) >= options_.plain_seconds;
+  if (due) draw();
+}
+
+void Progress::end_phase() {
+  if (phase_.empty()) return;
+  const double time = now();
+  phase_seconds_ += time - phase_started_;
+  last_update_ += time - phase_started_;
+  phase_.clear();
+  view_.phase.clear();
+  if (bar_visible_ && !finished_) draw_bar();
+}
+
 void Progress::message(std::string_view line) {
   if (style_ == ProgressStyle::kNone) return;
-  if (bar_visible_ && !finished_) *options_.out << "\r\x1b[K";
+  erase_bar();
   *options_.out << line << '\n' << std::flush;
   if (bar_visible_ && !finished_) draw_bar();
 }
@@ -117,10 +159,15 @@ void Progress::finish() {
   if (finished_ || style_ == ProgressStyle::kNone) return;
   // The whole job's rate is what the last line should say.
   view_.elapsed = now() - started_;
-  view_.rate = view_.elapsed > 0 ? static_cast<double>(view_.done - options_.start) / view_.elapsed : 0;
-  // A log need not hear the same twice.
-  if (style_ == ProgressStyle::kBar || !drawn_ || drawn_done_ != view_.done) draw();
-  if (bar_visible_) *options_.out << '\n' << std::flush;
+  const double stepping = view_.elapsed - phase_seconds_;
+  view_.rate = stepping > 0 ? static_cast<double>(view_.done - options_.start) / stepping : 0;
+  if (options_.transient && style_ == ProgressStyle::kBar) {
+    hide();
+  } else if (!options_.transient || drawn_) {
+    // A log need not hear the same twice.
+    if (style_ == ProgressStyle::kBar || !drawn_ || drawn_done_ != view_.done) draw();
+    if (bar_visible_) *options_.out << '\n' << std::flush;
+  }
   finished_ = true;
 }
 

@@ -99,6 +99,12 @@ void add_part(std::string& line, const std::string& part, const char* gap = "  "
 
 }  // namespace
 
+std::string format_phase(std::string_view name, int64_t done, int64_t total) {
+  std::string text(name);
+  add_part(text, percent_text({.done = done, .total = total}), " ");
+  return text;
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds > 1e9) return "--:--";
   const auto total = static_cast<long long>(std::max(0.0, seconds));
@@ -128,8 +134,10 @@ std::string format_progress_bar(const ProgressView& view, const ProgressLook& lo
     add_part(longer, part, gap);
     if (columns(head) + 2 + columns(longer) <= look.width) tail = longer;
   };
+  add_if_room(printable(view.phase));
   add_if_room(time_text(view));
-  add_if_room(format_rate(view.rate, view.unit));
+  // A phase takes the room of the rate, which stands still meanwhile; the bar keeps its own.
+  if (view.phase.empty()) add_if_room(format_rate(view.rate, view.unit));
   for (size_t i = 0; i < view.fields.size(); ++i)
     add_if_room(field_text(view.fields[i]), i == 0 ? "  " : " ");
 
@@ -152,6 +160,7 @@ std::string format_progress_line(const ProgressView& view) {
     percent += percent_text(view);
     add_part(line, percent += ")", " ");
   }
+  add_part(line, printable(view.phase), ", ");
   add_part(line, format_rate(view.rate, view.unit), ", ");
   add_part(line, time_text(view), ", ");
   for (const auto& field : view.fields) add_part(line, field_text(field), ", ");

@@ -146,7 +146,10 @@ struct Trainer::State {
   // Clears info.evaluation_pending, unless a signal cut the evaluation short: then it is repeated after
   // resuming.
   void evaluate_validation(Progress& progress);
-  std::optional<Evaluation> evaluate_test();
+  std::optional<Evaluation> evaluate_test(Progress& progress);
+  // With what it is doing shown in the progress of the run.
+  Evaluation evaluate_shown(Progress& progress, const char* doing, data::Split split,
+                            EvaluationOptions settings);
   void save_last();
   bool is_recorded(const char* kind) const;  // at this step
   void snapshot_edges();
@@ -276,13 +279,22 @@ EvaluationOptions Trainer::State::evaluation_options() const {
   return result;
 }
 
+Evaluation Trainer::State::evaluate_shown(Progress& progress, const char* doing, data::Split split,
+                                          EvaluationOptions settings) {
+  settings.progress = [&](int64_t done, int64_t total) { progress.update_phase(done, total); };
+  progress.begin_phase(doing);
+  Evaluation found = evaluate(*model, *dataset, split, settings);
+  progress.end_phase();
+  return found;
+}
+
 void Trainer::State::evaluate_validation(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
   const bool repeated = std::exchange(info.evaluation_pending, true);
   const AveragedWeights weights = averaged();
   EvaluationOptions settings = evaluation_options();
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
-  const Evaluation found = evaluate(*model, *dataset, data::Split::kValidation, settings);
+  const Evaluation found = evaluate_shown(progress, "validating", data::Split::kValidation, settings);
   if (!found.complete) return;
   if (!repeated || !is_recorded("eval"))
     metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
@@ -339,10 +351,10 @@ bool Trainer::State::out_of_patience() const {
   return patience > 0 && info.best_metric && info.step - info.best_step >= patience;
 }
 
-std::optional<Evaluation> Trainer::State::evaluate_test() {
+std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
   load_checkpoint(folder.best(), *model);
-  const Evaluation found = evaluate(*model, *dataset, data::Split::kTest, evaluation_options());
+  const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, evaluation_options());
   if (!found.complete) return std::nullopt;
   if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
@@ -375,6 +387,7 @@ RunSummary Trainer::State::run() {
                      .unit = "step",
                      .style = options.progress ? ProgressStyle::kAuto : ProgressStyle::kNone,
                      .plain_seconds = 10,
+                     .transient = false,
                      .out = nullptr,
                      .clock = {}});
   model->train();
@@ -444,7 +457,7 @@ RunSummary Trainer::State::run() {
   RunSummary summary;
   summary.run_folder = folder.root;
   summary.steps = info.step;
-  if (!StopSignal::requested()) summary.test = evaluate_test();
+  if (!StopSignal::requested()) summary.test = evaluate_test(progress);
   summary.interrupted = !summary.test.has_value();
   if (!dataset->is_text())
     summary.best_accuracy = info.best_metric;

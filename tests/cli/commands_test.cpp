@@ -201,6 +201,7 @@ TEST(Cost, PrintsFlopsAndMemoryBesideDense) {
   const std::string recipe = write_tiny_recipe(scratch);
   const Call table = call(scratch, {"cost", recipe, "--density", "0.5", "--operations"});
   EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_EQ(table.err, "") << "a log hears of long measurements only";
   EXPECT_THAT(table.out, testing::AllOf(HasSubstr("edge scores"), HasSubstr("E d"), HasSubstr("sbm edgewise"),
                                         HasSubstr("50.00 %"), HasSubstr("KiB")));
   const Call json =

@@ -37,6 +37,7 @@ TEST(Train, ARecipeBecomesAResult) {
   EXPECT_EQ(evaluated.status, 0) << evaluated.err;
   EXPECT_THAT(evaluated.out,
               AllOf(HasSubstr("best.safetensors"), ::testing::ContainsRegex("validation examples +16\n")));
+  EXPECT_EQ(evaluated.err, "") << "a log hears of long evaluations only";
 
   const Call compared = call(scratch, {"compare", run, "--svg", scratch.file("curves.svg")});
   EXPECT_EQ(compared.status, 0) << compared.err;

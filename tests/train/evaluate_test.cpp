@@ -58,5 +58,19 @@ TEST(Evaluate, NothingDependsOnTheBatchSize) {
   }
 }
 
+TEST(Evaluate, TellsItsProgress) {
+  auto model = tiny_model<SequenceClassifier>(sbm_factory());
+  EvaluationOptions options;
+  options.batch_size = 2;
+  std::vector<std::pair<int64_t, int64_t>> told;
+  options.progress = [&](int64_t done, int64_t total) { told.emplace_back(done, total); };
+  evaluate(*model, UnevenSequences(), data::Split::kTest, options);
+  EXPECT_EQ(told, (std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {2, 5}, {4, 5}, {5, 5}}));
+  told.clear();
+  options.max_examples = 3;
+  evaluate(*model, UnevenSequences(), data::Split::kTest, options);
+  EXPECT_EQ(told, (std::vector<std::pair<int64_t, int64_t>>{{0, 3}, {2, 3}, {3, 3}}));
+}
+
 }  // namespace
 }  // namespace edgewise::train

@@ -159,6 +159,106 @@ TEST(Progress, MessageMovesTheBarDown) {
   EXPECT_EQ(out.str().back(), '\n');  // an unfinished bar still ends its line
 }
 
+TEST(Progress, ATransientBarLeavesNothing) {
+  for (const bool finished : {true, false}) {  // false: what it showed the progress of has failed
+    std::ostringstream out;
+    {
+      Progress progress(
+          {.label = "eval", .total = 10, .style = ProgressStyle::kBar, .transient = true, .out = &out});
+      progress.update(1);
+      EXPECT_THAT(out.str(), HasSubstr("eval  1/10"));
+      if (finished) progress.finish();
+    }
+    EXPECT_THAT(out.str(), ::testing::EndsWith("\r\x1b[K"));
+    EXPECT_EQ(count(out.str(), '\n'), 0);
+  }
+}
+
+TEST(Progress, ATransientJobIsLoggedOnlyWhenItIsLong) {
+  const auto log_of = [](double seconds) {
+    std::ostringstream out;
+    double time = 0;
+    Progress progress({.label = "eval",
+                       .total = 100,
+                       .unit = "example",
+                       .style = ProgressStyle::kPlain,
+                       .transient = true,
+                       .out = &out,
+                       .clock = [&] { return time; }});
+    for (int done = 1; done <= 100; ++done) {
+      time = seconds * done / 100;
+      progress.update(done);
+    }
+    progress.finish();
+    return out.str();
+  };
+  EXPECT_EQ(log_of(9.9), "");
+  EXPECT_EQ(log_of(16),
+            "eval 63/100 (63%), 6.2 example/s, 0:06 left\neval 100/100 (100%), 6.2 example/s, in 0:16\n");
+}
+
+TEST(Progress, HiddenUntilTheNextUpdate) {
+  std::ostringstream out;
+  Progress progress(
+      {.label = "cost", .total = 10, .style = ProgressStyle::kBar, .out = &out, .clock = [] { return 0.; }});
+  progress.update(1);
+  progress.hide();
+  EXPECT_THAT(out.str(), ::testing::EndsWith("\r\x1b[K"));
+  progress.message("a line");
+  EXPECT_THAT(out.str(), ::testing::EndsWith("\r\x1b[Ka line\n"));
+  progress.update(2);  // at once, although no time has passed
+  EXPECT_THAT(out.str(), HasSubstr("cost  2/10"));
+}
+
+TEST(Progress, APhaseIsShownInTheLineOfItsJob) {
+  ProgressView view = example();
+  view.phase = format_phase("validating", 640, 1600);
+  EXPECT_EQ(format_progress_line(view),
+            "train 1200/5000 (24%), validating 40%, 35.2 step/s, 1:48 left, loss=1.234, density=0.21");
+  EXPECT_THAT(format_progress_bar(view, {.width = 90}),
+              HasSubstr(">            ]  validating 40%  1:48 left  loss=1.234 density=0.21"));
+
+  std::ostringstream out;
+  Progress progress({.label = "train", .total = 10, .style = ProgressStyle::kBar, .out = &out});
+  progress.update(1);
+  progress.begin_phase("validating");
+  progress.update_phase(0, 0);
+  progress.end_phase();
+  progress.message("step 1: validation accuracy 0.5");
+  EXPECT_THAT(out.str(), ::testing::EndsWith("\x1b[K"));
+  EXPECT_THAT(out.str().substr(out.str().find("accuracy 0.5")), Not(HasSubstr("validating")));
+  EXPECT_EQ(count(out.str(), '\n'), 1);
+}
+
+// Neither the rate nor the time left hear of a phase, and a log hears of long ones only.
+TEST(Progress, APhaseDoesNotCountInTheRate) {
+  std::ostringstream out;
+  double time = 0;
+  Progress progress(
+      {.label = "train", .total = 1000, .style = ProgressStyle::kPlain, .out = &out, .clock = [&] {
+         return time;
+       }});
+  const auto validate = [&](int seconds) {
+    progress.begin_phase("validating");
+    for (int second = 1; second <= seconds; ++second) {
+      time += 1;
+      progress.update_phase(second, seconds);
+    }
+    progress.end_phase();
+  };
+  for (int step = 1; step <= 18; ++step) time = 0.5 * step, progress.update(step);
+  validate(9);
+  EXPECT_EQ(out.str(), "");
+  time += 1;
+  progress.update(20);
+  EXPECT_EQ(out.str(), "train 20/1000 (2%), 2.0 step/s, 8:10 left\n");
+  validate(25);
+  EXPECT_THAT(out.str(), HasSubstr("\ntrain 20/1000 (2%), validating 40%, 2.0 step/s, 8:10 left\n"
+                                   "train 20/1000 (2%), validating 80%, 2.0 step/s, 8:10 left\n"));
+  progress.finish();
+  EXPECT_THAT(out.str(), ::testing::EndsWith("train 20/1000 (2%), 2.0 step/s, 8:10 left\n"));
+}
+
 TEST(Progress, NoneSaysNothing) {
   std::ostringstream out;
   Progress progress({.total = 10, .style = ProgressStyle::kNone, .out = &out});

@@ -22,6 +22,8 @@ struct EvaluationOptions {
   at::Device device = at::kCPU;
   Precision precision = Precision::kFp32;
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
+  // Told before the first batch and after every one: examples done, of all.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 struct Evaluation {
