@@ -13,6 +13,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include <cstdio>
 #include <iostream>
 
 #include "bench_case.h"
@@ -35,8 +36,10 @@ std::string self_test() {
           .abs()
           .max()
           .item<double>();
-  return error < 1e-5 ? "ok (largest difference to the reference " + std::to_string(error) + ")"
-                      : "FAILED: differs from the reference by " + std::to_string(error);
+  char shown[32];
+  std::snprintf(shown, sizeof shown, "%.1e", error);
+  return error < 1e-5 ? "ok (largest difference to the reference " + std::string(shown) + ")"
+                      : "FAILED: differs from the reference by " + std::string(shown);
 }
 
 int run(bool json) {

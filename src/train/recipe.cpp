@@ -11,6 +11,7 @@
 #include <toml++/toml.h>
 
 #include "train/recipe_fields.h"
+#include "train/toml_number.h"
 
 namespace edgewise::train {
 
@@ -20,9 +21,7 @@ namespace {
 std::string shown(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "an array";
-  std::ostringstream text;
-  node.visit([&](const auto& value) { text << value; });
-  return text.str();
+  return toml_text(node);
 }
 
 template <typename Value>

@@ -1,12 +1,12 @@
 // Recipes as text: the resolved TOML file, and the help that lists every key.
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <type_traits>
 
 #include <edgewise/train/recipe.h>
 
 #include "train/recipe_fields.h"
+#include "train/toml_number.h"
 
 namespace edgewise::train {
 
@@ -19,10 +19,7 @@ std::string toml_value(int64_t value) {
   return std::to_string(value);
 }
 std::string toml_value(double value) {
-  std::array<char, 32> buffer;  // the shortest form that reads back to the same number
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  std::string text(buffer.data(), end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  return toml_number(value);
 }
 std::string toml_value(const std::string& value) {
   std::string text = "\"";

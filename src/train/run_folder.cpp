@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -17,6 +16,8 @@
 #include <edgewise/io/environment.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
+
+#include "train/toml_number.h"
 
 namespace edgewise::train {
 namespace {
@@ -41,9 +42,7 @@ void flatten(const toml::table& table, const std::string& prefix,
     if (const toml::table* inner = node.as_table()) {
       flatten(*inner, name, result);
     } else {
-      std::ostringstream text;
-      node.visit([&](const auto& value) { text << value; });
-      result[name] = text.str();
+      result[name] = toml_text(node);
     }
   }
 }

@@ -140,6 +140,14 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
             "--set train.step=3: unknown key 'train.step'; did you mean 'train.steps'?");
 }
 
+TEST(Recipe, NumbersReadBackAsTheyWere) {
+  for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308}) {
+    Recipe recipe;
+    recipe.train.grad_clip = value;
+    EXPECT_EQ(parse(to_toml(recipe)).train.grad_clip, value);
+  }
+}
+
 TEST(Recipe, WrongTypesSayWhatWasExpected) {
   EXPECT_EQ(complaint("[train]\n\nsteps = \"many\""),
             "r.toml:3: expected train.steps to be an integer, at least 1; found 'many'");
@@ -161,7 +169,10 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
             "r.toml:2: expected attention.probe_rate to be in [0, 1]; found 1.5");
   EXPECT_EQ(complaint("[model]\ndropout = 1.0"),
             "r.toml:2: expected model.dropout to be in [0, 1); found 1.0");
+  EXPECT_EQ(complaint("[model]\ndropout = 1.1"),  // not 1.1000000000000001
+            "r.toml:2: expected model.dropout to be in [0, 1); found 1.1");
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
+  EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_EQ(

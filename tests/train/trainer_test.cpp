@@ -425,7 +425,8 @@ TEST(Trainer, TheAverageOfTheWeightsIsEvaluatedAndKept) {
                                        "train.schedule=constant", "train.warmup_steps=0"};
   std::map<std::string, at::Tensor> expected;  // in fp64
   run(tiny_recipe(settings), scratch / "plain", false, [&](int64_t step) {
-    const double decay = std::min(0.9, (1.0 + static_cast<double>(step)) / (10.0 + static_cast<double>(step)));
+    const double decay =
+        std::min(0.9, (1.0 + static_cast<double>(step)) / (10.0 + static_cast<double>(step)));
     for (const auto& [name, tensor] :
          io::load_safetensors(scratch / "plain/checkpoints/last.safetensors").tensors) {
       if (name.starts_with("optimizer/")) continue;
@@ -480,7 +481,8 @@ TEST(Trainer, AveragesContinueBitForBit) {
 TEST(Trainer, PatienceEndsARunThatGetsNoBetter) {
   const ScratchFolder scratch;
   // A rate at which nothing is learnt: the first validation stays the best one.
-  const std::vector<std::string> still = {"train.learning_rate=1e-30", "train.eval_every=2", "train.patience=3"};
+  const std::vector<std::string> still = {"train.learning_rate=1e-30", "train.eval_every=2",
+                                          "train.patience=3"};
   const RunSummary found = run(tiny_recipe(still), scratch / "run");
   EXPECT_EQ(found.best_step, 2);
   EXPECT_EQ(found.steps, 8);
@@ -520,6 +522,10 @@ TEST(Trainer, RefusesFoldersThatDoNotFit) {
                 run(tiny_recipe({"train.steps=8", "model.dim=32"}), folder, true);
               }),
               testing::HasSubstr("model.dim was 16 and is now 32"));
+  EXPECT_THAT(message_of([&] {
+                run(tiny_recipe({"train.steps=8", "train.learning_rate=0.1"}), folder, true);
+              }),
+              testing::HasSubstr("and is now 0.1."));  // not 0.10000000000000001
   EXPECT_THAT(message_of([&] {
                 run(tiny_recipe({"train.steps=8", "attention.law=poisson"}), folder, true);
               }),
