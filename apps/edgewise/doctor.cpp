@@ -102,6 +102,7 @@ int explain(const ExplainArguments& a) {
            ")"});
   table.add({"implementation", choice.implementation + (device.is_cpu() ? " on " + cpu_level() : "")});
   table.add({"reason", choice.reason});
+  if (!choice.bf16_rows.empty()) table.add({"bf16 rows", choice.bf16_rows});
   if (device.is_cpu()) {
     table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
     table.add({"predicted: dense", fixed(choice.dense_ms, 3) +

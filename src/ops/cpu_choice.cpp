@@ -8,6 +8,9 @@
 #include <edgewise/ops/explain.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
 
 #include "ops/cuda_impl.h"
 #include "ops/kernel_views.h"
@@ -61,6 +64,24 @@ CpuChoice choose_cpu_attention(const AttentionInputs& in) {
   return result;
 }
 
+double mean_degree(const AttentionInputs& in) {
+  return static_cast<double>(in.edges.edge_count()) /
+         static_cast<double>(std::max<int64_t>(in.edges.shape().columns(), 1));
+}
+
+Widening choose_widening(const AttentionInputs& in) {
+  if (in.query.scalar_type() != at::kBFloat16) return {};
+  const int64_t row_bytes = (in.key.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(float));
+  Widening result{mean_degree(in), in.key.size(2) * row_bytes};
+  result.worth = result.reads >= Widening::kLeastReads && result.head_bytes <= Widening::kLargestHead;
+  return result;
+}
+
+AttentionInputs widened(AttentionInputs in) {
+  for (at::Tensor* x : {&in.query, &in.key, &in.value}) *x = x->to(at::kFloat);
+  return in;
+}
+
 // Torch's function reads rows as contiguous and does not look: its caller checks, so we do.
 AttentionForward complete_forward(const AttentionInputs& in) {
   AttentionForward result;
@@ -86,6 +107,22 @@ AttentionBackward complete_backward(const AttentionInputs& in, const AttentionFo
 }  // namespace edgewise::ops
 
 namespace edgewise {
+namespace {
+
+std::string kibibytes(int64_t bytes) {
+  return std::to_string((bytes + 1023) / 1024) + " KiB";
+}
+
+// What was decided of bf16 rows, and by which numbers.
+std::string describe(const ops::Widening& choice) {
+  char reads[64];
+  std::snprintf(reads, sizeof reads, "%.1f times (from %.0f on)", choice.reads, ops::Widening::kLeastReads);
+  return std::string(choice.worth ? "widened to fp32 once per call" : "read as bf16, not widened to fp32") +
+         ": a key is read " + reads + ", a head's keys and values take " + kibibytes(choice.head_bytes) +
+         " in fp32 (up to " + kibibytes(ops::Widening::kLargestHead) + ")";
+}
+
+}  // namespace
 
 AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                   const EdgeSet& edges) {
@@ -97,6 +134,12 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
     AttentionChoice result{choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms,
                            choice.dense_ms};
     if (choice.dense) return result;
+    if (query.scalar_type() == at::kBFloat16) {
+      const ops::Widening widening = ops::choose_widening(in);
+      result.widened = widening.worth;
+      result.bf16_rows = describe(widening);
+      if (widening.worth) in = ops::widened(std::move(in));  // what is planned for heads is planned in fp32
+    }
     const ops::HeadPlan plan = ops::plan_heads(in);
     const auto count = [](const std::vector<char>& heads) {
       return std::count(heads.begin(), heads.end(), 1);

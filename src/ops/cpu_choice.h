@@ -22,6 +22,23 @@ struct HeadCosts {
 HeadCosts head_costs(const AttentionInputs& in, int64_t edges);
 CpuChoice choose_cpu_attention(const AttentionInputs& in);
 
+// Edges per key.
+double mean_degree(const AttentionInputs& in);
+
+// Rows of bf16 are widened for each edge that reads them, and their own products are no faster than those of
+// fp32 (docs/kernels/cpu-attention.md): where keys are read often and lie in the cache even in fp32, they are
+// widened once a call, and the rest is a call in fp32.
+struct Widening {
+  static constexpr double kLeastReads = 64;
+  static constexpr int64_t kLargestHead = int64_t{1} << 20;  // bytes
+
+  double reads = 0;        // of a key, on average
+  int64_t head_bytes = 0;  // keys and values of a head in fp32
+  bool worth = false;      // never for other types than bf16
+};
+Widening choose_widening(const AttentionInputs& in);
+AttentionInputs widened(AttentionInputs in);
+
 // For inputs whose choice is dense. The backward serves no learner: that wants a number per edge.
 AttentionForward complete_forward(const AttentionInputs& in);
 AttentionBackward complete_backward(const AttentionInputs& in, const AttentionForward& forward,

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/levels.h"
 #include "ops/attention_impl.h"
+#include "ops/cpu_choice.h"
 #include "ops/cpu_level_variable.h"
 #include "ops/kernel_threads.h"
 #include "ops/kernel_views.h"
@@ -113,12 +114,6 @@ kernels::DropoutParams dropout_params(const AttentionInputs& in) {
   return {in.dropout_p, reinterpret_cast<const uint64_t*>(in.head_keys.const_data_ptr<int64_t>())};
 }
 
-// Edges per key.
-double mean_degree(const AttentionInputs& in) {
-  return static_cast<double>(in.edges.edge_count()) /
-         static_cast<double>(std::max<int64_t>(in.edges.shape().columns(), 1));
-}
-
 AttentionInputs row_contiguous(AttentionInputs in) {
   const double degree = mean_degree(in);
   in.query = with_contiguous_rows(in.query);
@@ -133,21 +128,6 @@ AttentionInputs row_contiguous(AttentionInputs in) {
   }
   in.key = for_gathering(in.key, degree);
   in.value = for_gathering(in.value, degree);
-  return in;
-}
-
-// Rows of bf16 are widened for each edge that reads them, and their own products are no faster than those of
-// fp32 (docs/kernels/cpu-attention.md): where keys are read often and lie in the cache even in fp32, they are
-// widened once.
-bool worth_widening(const AttentionInputs& in) {
-  constexpr double kLeastReads = 64;
-  constexpr int64_t kLargestHead = int64_t{1} << 20;  // bytes
-  const int64_t row_bytes = (in.key.size(3) + in.value.size(3)) * static_cast<int64_t>(sizeof(float));
-  return in.query.scalar_type() == at::kBFloat16 && mean_degree(in) >= kLeastReads &&
-         in.key.size(2) * row_bytes <= kLargestHead;
-}
-AttentionInputs widened(AttentionInputs in) {
-  for (at::Tensor* x : {&in.query, &in.key, &in.value}) *x = x->to(at::kFloat);
   return in;
 }
 
@@ -229,7 +209,7 @@ at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, cons
 }  // namespace
 
 AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
-  if (worth_widening(given)) {
+  if (choose_widening(given).worth) {
     AttentionForward result = kernel_forward(widened(given), gather);
     result.output = result.output.to(given.query.scalar_type());
     return result;
@@ -262,7 +242,7 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
 
 AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
                                   const at::Tensor& grad_output, const CreditRequest& credit, bool gather) {
-  if (worth_widening(given)) {
+  if (choose_widening(given).worth) {
     AttentionForward wide = forward;
     wide.output = forward.output.to(at::kFloat);
     AttentionBackward result =

@@ -36,6 +36,13 @@ TEST(Doctor, ExplainsTheChoiceForAShape) {
   EXPECT_THAT(most.out, testing::AllOf(HasSubstr("blocks on "), HasSubstr("2 of 2 forward, 2 backward")));
   const Call full = call(scratch, {"doctor", "--explain", "--n", "64", "--density", "1"});
   EXPECT_THAT(full.out, testing::AllOf(HasSubstr("dense"), HasSubstr("all pairs are edges")));
+  const auto in_bf16 = [&](const char* density) {
+    return call(scratch, {"doctor", "--explain", "--n", "1024", "--density", density, "--dtype", "bf16"}).out;
+  };
+  EXPECT_THAT(in_bf16("0.01"), HasSubstr("read as bf16, not widened to fp32: a key is read 10"));
+  EXPECT_THAT(in_bf16("0.95"), testing::AllOf(HasSubstr("widened to fp32 once per call"),
+                                              HasSubstr("2 of 2 forward, 2 backward")));
+  EXPECT_EQ(most.out.find("bf16 rows"), std::string::npos);
   const Call wrong = call(scratch, {"doctor", "--explain", "--density", "1.5"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("expected a number from 0 to 1; got '1.5'"));

@@ -18,6 +18,9 @@ struct AttentionChoice {
   // masked, and what that is predicted to cost if all did; chosen per head.
   int64_t heads = 0, blocks_forward = 0, blocks_backward = 0;
   double blocks_ms = 0, gather_backward_ms = 0, blocks_backward_ms = 0;
+  // bf16 on CPU: whether query, key and value are widened to fp32 once per call, and in words why or why not.
+  bool widened = false;
+  std::string bf16_rows = {};
 };
 
 // Of a call without dropout or learner; of inputs that require gradients with the backward pass in mind.

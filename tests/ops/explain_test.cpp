@@ -1,0 +1,58 @@
+// What is said of a call is what the call does.
+#include <edgewise/ops/explain.h>
+#include <edgewise/ops/functional.h>
+
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kit/random_inputs.h"
+
+namespace edgewise {
+namespace {
+
+using testing::HasSubstr;
+
+struct Call {
+  at::Tensor query, key, value;
+  EdgeSet edges;
+
+  Call(int64_t n, int64_t dim, double density, at::ScalarType dtype)
+      : query(kit::randn({1, 2, n, dim}, 1, at::kBFloat16).to(dtype)),
+        key(kit::randn({1, 2, n, dim}, 2, at::kBFloat16).to(dtype)),
+        value(kit::randn({1, 2, n, dim}, 3, at::kBFloat16).to(dtype)),
+        edges(EdgeSet::from_mask(kit::random_mask({1, 2, n, n}, density, 4))) {}
+
+  AttentionChoice choice() const { return explain_attention(query, key, value, edges); }
+  at::Tensor output() const { return functional::edge_attention(query, key, value, edges); }
+};
+
+struct WideningCase {
+  int64_t n, dim;
+  double density;
+  bool widened;
+  const char* words;
+};
+
+TEST(ExplainAttention, SaysWhenBf16IsWidenedOncePerCall) {
+  for (const WideningCase& c :
+       {WideningCase{256, 32, 0.5, true, "widened to fp32 once per call: a key is read 12"},
+        WideningCase{256, 32, 0.97, true, "a head's keys and values take 64 KiB in fp32"},
+        WideningCase{256, 32, 0.1, false, "times (from 64 on)"},
+        WideningCase{1100, 128, 0.2, false, "take 1100 KiB in fp32 (up to 1024 KiB)"}}) {
+    SCOPED_TRACE(c.words);
+    const Call narrow(c.n, c.dim, c.density, at::kBFloat16), wide(c.n, c.dim, c.density, at::kFloat);
+    const AttentionChoice choice = narrow.choice();
+    EXPECT_EQ(choice.widened, c.widened);
+    EXPECT_THAT(choice.bf16_rows, HasSubstr(c.words));
+    // A widened call is the fp32 call with its output rounded, in blocks where that one is.
+    // (Levels without products of bf16 give the same bits either way.)
+    EXPECT_TRUE(!c.widened || at::equal(narrow.output(), wide.output().to(at::kBFloat16)));
+    EXPECT_EQ(choice.implementation, c.widened ? wide.choice().implementation : "gather");
+    EXPECT_EQ(wide.choice().bf16_rows, "");
+    EXPECT_FALSE(wide.choice().widened);
+  }
+}
+
+}  // namespace
+}  // namespace edgewise
