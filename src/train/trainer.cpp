@@ -434,7 +434,10 @@ RunSummary Trainer::State::run() {
       const bool logged = info.step == 1 || is_due(recipe.train.log_every);
       const bool evaluated = is_due(recipe.train.eval_every),
                  kept = evaluated || is_due(recipe.train.checkpoint_every);
-      if (device.is_cuda() && !logged && !kept && !options.after_step) continue;
+      if (device.is_cuda() && !logged && !kept && !options.after_step) {
+        progress.update(info.step);  // the numbers beside it stay those of the last step that was waited for
+        continue;
+      }
       const StepReport report = finish_step(*std::exchange(running, std::nullopt));
       if (logged) log_step(report, lap);
       progress.update(info.step,

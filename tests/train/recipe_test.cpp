@@ -264,6 +264,7 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
       EXPECT_EQ(parse(to_toml(recipe)), recipe) << path;
       EXPECT_EQ(std::ifstream(path).get(), '#') << path;
       EXPECT_EQ(recipe.data.name, task.name) << path;
+      EXPECT_LE(recipe.train.steps, 3'500 * recipe.train.log_every) << path << ": a megabyte of metrics";
       EXPECT_EQ(recipe.model.max_length, task.length) << path;
       EXPECT_EQ(recipe.model.layers * 1000 + recipe.model.dim, 2064) << path;
       EXPECT_EQ(recipe.model.head_dim, 32) << path;
