@@ -74,6 +74,14 @@ int compare_texts(const Groups& groups, const CompareArguments& arguments) {
   return 0;
 }
 
+// Of the run's test set; none, with the reason on stderr, where other data has taken its place.
+std::vector<Baseline> baselines_of(const Run& run) {
+  std::string why_not;
+  const auto dataset = data_of_run(run.folder, run.recipe, why_not);
+  if (!why_not.empty()) std::cerr << "no baselines: " << why_not << "\n";
+  return dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
+}
+
 int run(const CompareArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) runs.push_back(read_run(folder, "compare"));
@@ -108,11 +116,7 @@ int run(const CompareArguments& arguments) {
     }
     table.add(row);
   }
-  std::vector<Baseline> beside;
-  const train::DataRecipe& first = runs[0].recipe.data;
-  if (first.name == "repeated_tokens" || first.name == "associative_recall" ||
-      std::filesystem::exists(first.path))
-    beside = baselines(*open_dataset(runs[0].recipe), data::Split::kTest);
+  const std::vector<Baseline> beside = baselines_of(runs[0]);
   for (const Baseline& b : beside) {
     std::vector<std::string> row = {"(" + b.name + ")", "-", fixed(100 * b.accuracy, 2)};
     row.resize(header.size(), "-");

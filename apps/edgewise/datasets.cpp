@@ -7,10 +7,26 @@
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
 #include <edgewise/data/repeated_tokens.h>
+#include <edgewise/io/atomic_file.h>
 
 #include <filesystem>
 
+#include "train/run_folder.h"
+
 namespace edgewise::app {
+namespace {
+
+// Made from its seed, and so the same wherever it is opened.
+bool is_generated(const train::DataRecipe& data) {
+  return data.name == "repeated_tokens" || data.name == "associative_recall";
+}
+
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace
 
 std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
   const train::DataRecipe& wanted = recipe.data;
@@ -57,6 +73,33 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
   }
   TORCH_CHECK_VALUE(false, "data.name: expected a task of edgewise train --help-recipe; got '", wanted.name,
                     "'");
+}
+
+std::string noted_data(const std::filesystem::path& run) {
+  const train::RunFolder folder{.root = run};
+  return train::file_exists(folder.data()) ? one_line(io::read_file(folder.data())) : "";
+}
+
+std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& run,
+                                                 const train::Recipe& recipe, std::string& why_not) {
+  why_not.clear();
+  if (is_generated(recipe.data)) return open_dataset(recipe);
+  if (!std::filesystem::exists(recipe.data.path)) return nullptr;
+  std::shared_ptr<const data::Dataset> found;
+  try {
+    found = open_dataset(recipe);
+  } catch (const c10::Error& error) {
+    why_not = error.what_without_backtrace();
+    return nullptr;
+  } catch (const std::exception& error) {
+    why_not = error.what();
+    return nullptr;
+  }
+  const std::string had = noted_data(run), has = one_line(train::describe_data(*found));
+  if (had.empty() || had == has) return found;
+  why_not = "expected the data of " + run.string() + ", " + had + ", in " + recipe.data.path + "; found " +
+            has + ". A relative data.path is looked for in the folder where edgewise is called.";
+  return nullptr;
 }
 
 std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split) {

@@ -4,6 +4,7 @@
 #include <edgewise/data/dataset.h>
 #include <edgewise/train/recipe.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,14 @@
 namespace edgewise::app {
 
 std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe);
+
+// Name and sizes of the data that a run was trained on, as it noted them; empty for runs that did not yet.
+std::string noted_data(const std::filesystem::path& run);
+
+// The data that a run was trained on, if it is what lies where its recipe says; a relative path may lead
+// elsewhere today. Else nothing, and the reason: in `why_not`, empty when there simply is no data.
+std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& run,
+                                                 const train::Recipe& recipe, std::string& why_not);
 
 // Accuracies that need no attention at all, by name; printed beside every figure.
 struct Baseline {

@@ -108,12 +108,16 @@ std::optional<std::string> forbidden_change(const std::string& before_toml, cons
   return changes.empty() ? std::nullopt : std::optional(changes);
 }
 
-void check_data(const RunFolder& folder, const data::Dataset& dataset) {
+std::string describe_data(const data::Dataset& dataset) {
   std::string description = "{\"name\": \"" + dataset.name() + "\"";
   for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest})
     description +=
         ", \"" + std::string(data::to_string(split)) + "\": " + std::to_string(dataset.size(split));
-  description += "}\n";
+  return description + "}\n";
+}
+
+void check_data(const RunFolder& folder, const data::Dataset& dataset) {
+  const std::string description = describe_data(dataset);
   if (!file_exists(folder.data())) return io::write_file_atomically(folder.data(), description);
   const std::string before = io::read_file(folder.data());
   TORCH_CHECK_VALUE(

@@ -37,6 +37,9 @@ void discard_run_folder(const RunFolder& folder);
 // Writes config.toml and env.json.
 void write_description(const RunFolder& folder, const std::string& recipe_toml);
 
+// Name and sizes of a data set as data.json has them, so that other data is not taken for it.
+std::string describe_data(const data::Dataset& dataset);
+
 // Notes the names and sizes of the data in a new run; throws when those of a resumed one are others.
 void check_data(const RunFolder& folder, const data::Dataset& dataset);
 

@@ -91,6 +91,48 @@ TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "plots/text.svg"));
 }
 
+// Where a recipe says that its data lies, other data may lie by now.
+TEST(Baselines, AreOfTheRunsOwnData) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(call(scratch, {"data", "listops", "--out", scratch.file("data"), "--train", "3", "--validation",
+                           "2", "--test", "4", "--jobs", "1"})
+                .status,
+            0);
+  std::string recipe = listops_recipe("kind = \"dense\"", 0);
+  recipe.replace(recipe.find("none"), 4, scratch.file("data"));
+  write_run(scratch, "run", recipe, "0.37", "[1.0, 1.0, 1.0, 1.0]");
+  const auto compare = [&] { return call(scratch, {"compare", scratch.file("run")}); };
+  const auto reproduce = [&] { return call(scratch, {"reproduce", "lra", scratch.file("run")}); };
+  const std::string on_test_set = "% (on the test set in " + scratch.file("data") + ")";
+  const auto expect_baselines = [&] {
+    const Call compared = compare();
+    EXPECT_THAT(compared.out, HasSubstr("(first token only)"));
+    EXPECT_EQ(compared.err, "");
+    EXPECT_THAT(reproduce().out, HasSubstr(on_test_set));
+  };
+  expect_baselines();  // a run that did not note its data
+  scratch.write("run/data.json", "{\"name\": \"listops\", \"train\": 3, \"validation\": 2, \"test\": 4}\n");
+  expect_baselines();
+
+  scratch.write("run/data.json",
+                "{\"name\": \"listops\", \"train\": 96000, \"validation\": 2000, \"test\": 2000}\n");
+  const Call compared = compare(), reproduced = reproduce();
+  EXPECT_EQ(compared.status, 0);
+  EXPECT_THAT(compared.out, testing::AllOf(HasSubstr("37.00"), testing::Not(HasSubstr("first token"))));
+  EXPECT_THAT(compared.err, testing::AllOf(HasSubstr("no baselines: expected the data of "),
+                                           HasSubstr("\"test\": 2000}"), HasSubstr("\"test\": 4}")));
+  EXPECT_EQ(reproduced.status, 0);
+  EXPECT_THAT(reproduced.out, HasSubstr("the first token alone: 36.2 % (of the distribution)"));
+  EXPECT_THAT(reproduced.err, HasSubstr("\"test\": 4}"));
+
+  // Files that cannot be read keep nobody from the table.
+  std::filesystem::remove(scratch / "data/basic_train.tsv");
+  const Call unreadable = compare();
+  EXPECT_EQ(unreadable.status, 0);
+  EXPECT_THAT(unreadable.out, HasSubstr("37.00"));
+  EXPECT_THAT(unreadable.err, HasSubstr("no baselines: no ListOps data in "));
+}
+
 TEST(ReproduceLra, SaysWhichRunsWereStopped) {
   const ScratchFolder scratch;
   write_run(scratch, "d0", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]", 4000);
