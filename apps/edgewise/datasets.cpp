@@ -80,6 +80,12 @@ std::string noted_data(const std::filesystem::path& run) {
   return train::file_exists(folder.data()) ? one_line(io::read_file(folder.data())) : "";
 }
 
+std::string other_data(const std::filesystem::path& run, const data::Dataset& dataset) {
+  const std::string had = noted_data(run), has = one_line(train::describe_data(dataset));
+  if (had.empty() || had == has) return "";
+  return "expected the data of " + run.string() + ", " + had + "; found " + has;
+}
+
 std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& run,
                                                  const train::Recipe& recipe, std::string& why_not) {
   why_not.clear();
@@ -95,10 +101,10 @@ std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& ru
     why_not = error.what();
     return nullptr;
   }
-  const std::string had = noted_data(run), has = one_line(train::describe_data(*found));
-  if (had.empty() || had == has) return found;
-  why_not = "expected the data of " + run.string() + ", " + had + ", in " + recipe.data.path + "; found " +
-            has + ". A relative data.path is looked for in the folder where edgewise is called.";
+  const std::string difference = other_data(run, *found);
+  if (difference.empty()) return found;
+  why_not = recipe.data.path + ": " + difference +
+            ". A relative data.path is looked for in the folder where edgewise is called.";
   return nullptr;
 }
 

@@ -56,6 +56,9 @@ int run(const EvalArguments& arguments) {
                     "eval: expected --split test with --record; got ", arguments.split,
                     ". A run's own record has validation figures already.");
   const auto dataset = open_dataset(recipe);
+  const std::string difference = other_data(folder, *dataset);
+  TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
+                    ". A run's record is of its own data; without --record any data will do.");
   const ModelPtr model = train::build_model(recipe, *dataset);
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);

@@ -5,9 +5,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <sstream>
 #include <string>
-#include <type_traits>
 
 namespace edgewise::train {
 
@@ -19,15 +19,17 @@ inline std::string toml_number(double value) {
   return std::isfinite(value) && is_whole ? text + ".0" : text;
 }
 
+template <typename Value>
+concept HoldsDouble = requires(const Value& value) {
+  { value.get() } -> std::same_as<const double&>;
+};
+
 // Any single value of TOML++; a template, so that who writes numbers alone need not read its header.
 template <typename Node>
 std::string toml_text(const Node& node) {
   std::ostringstream text;
-  node.visit([&](const auto& value) {
-    if constexpr (requires {
-                    requires std::is_same_v < std::decay_t<decltype(value.get())>,
-                    double > ;
-                  })
+  node.visit([&]<typename Value>(const Value& value) {
+    if constexpr (HoldsDouble<Value>)
       text << toml_number(value.get());
     else
       text << value;

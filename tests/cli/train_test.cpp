@@ -29,6 +29,10 @@ TEST(Train, ARecipeBecomesAResult) {
   const Call refused = call(scratch, {"eval", run, "--split", "validation", "--record"});
   EXPECT_NE(refused.status, 0);
   EXPECT_THAT(refused.err, HasSubstr("--split test"));
+  const Call other = call(scratch, {"eval", run, "--record", "--set", "data.test_size=7"});
+  EXPECT_NE(other.status, 0);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("\"test\": 7"), HasSubstr("without --record")));
+  EXPECT_EQ(call(scratch, {"eval", run, "--set", "data.test_size=7"}).status, 0);
   ASSERT_EQ(call(scratch, {"eval", run, "--record"}).status, 0);
   const std::string after = scratch.read("run/metrics.jsonl");
   EXPECT_TRUE(after.starts_with(before));
