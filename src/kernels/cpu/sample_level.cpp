@@ -45,6 +45,7 @@ int64_t count_bits(const uint64_t* words, int64_t word_count) {
 // by one byte-compressing instruction, which not every CPU with AVX-512 has. Stops where fewer than 64
 // entries of room are left; `done` becomes the number of words written. `crowded`: words of more than 16 bits
 // are common, so that 32 are written without asking.
+constexpr int kPrefetch = 1024;  // entries
 template <bool crowded>
 __attribute__((target("avx512vbmi2"))) int32_t* expand_run(const uint64_t* words, int64_t word_count,
                                                            int32_t first, int32_t* columns,
@@ -54,6 +55,7 @@ __attribute__((target("avx512vbmi2"))) int32_t* expand_run(const uint64_t* words
   const __m512i all = _mm512_load_si512(places);
   int64_t n = 0;
   for (; n < word_count && columns + 64 <= stop; ++n) {
+    if (crowded) __builtin_prefetch(columns + kPrefetch, 1);  // the columns of a head leave the cache behind
     const __m512i bits = _mm512_maskz_compress_epi8(words[n], all);
     const __m512i base = _mm512_set1_epi32(first + static_cast<int32_t>(64 * n));
     const int count = std::popcount(words[n]);
