@@ -47,6 +47,12 @@ void add_curve(train::Panel& panel, const std::vector<Run>& group, train::Series
 }
 
 // Language models: bits per character, and what they cost.
+// "2000", or "1500 to 2000" where seeds ended at different steps.
+std::string steps_of(const std::vector<Run>& group) {
+  const auto [least, most] = std::ranges::minmax(group, {}, &Run::steps);
+  return std::to_string(least.steps) + (least.steps == most.steps ? "" : " to " + std::to_string(most.steps));
+}
+
 int compare_texts(const Groups& groups, const CompareArguments& arguments) {
   Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy, %",
                "density, %", "characters/s", "peak memory"});
@@ -56,7 +62,7 @@ int compare_texts(const Groups& groups, const CompareArguments& arguments) {
   for (const std::vector<Run>& group : groups) {
     const Run& first = group[0];
     const double length = static_cast<double>(first.recipe.data.length);
-    table.add({group_name(group), first.recipe.attention.kind, std::to_string(first.steps),
+    table.add({group_name(group), first.recipe.attention.kind, steps_of(group),
                spread(group, 4, [](const Run& r) { return r.best_bits; }),
                spread(group, 4, [](const Run& r) { return r.test ? r.test->bits : std::nullopt; }),
                test_spread(group, 2, [](const TestFigures& test) { return 100 * test.accuracy; }),
@@ -106,7 +112,7 @@ int run(const CompareArguments& arguments) {
   Table table(header);
   for (const std::vector<Run>& group : groups) {
     std::vector<std::string> row = {
-        group_name(group), std::to_string(group[0].steps),
+        group_name(group), steps_of(group),
         test_spread(group, 2, [](const TestFigures& test) { return 100 * test.accuracy; }),
         test_spread(group, 4, [](const TestFigures& test) { return test.loss; }),
         test_spread(group, 1, [](const TestFigures& test) { return 100 * test.mean_density(); })};

@@ -156,6 +156,7 @@ int run(const CostArguments& arguments) {
                fixed(model_ratio, 3), options.memory ? bytes(memory) : "-",
                options.memory ? fixed(memory_ratio, 3) : "-"});
   }
+  progress.update(done);
   progress.finish();
   if (!arguments.json) table.print(std::cout);
   return left_out == arguments.recipes.size() ? 1 : 0;

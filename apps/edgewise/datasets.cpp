@@ -90,10 +90,12 @@ std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& ru
                                                  const train::Recipe& recipe, std::string& why_not) {
   why_not.clear();
   if (is_generated(recipe.data)) return open_dataset(recipe);
-  if (!std::filesystem::exists(recipe.data.path)) return nullptr;
+  std::error_code unreadable;
+  if (!std::filesystem::exists(recipe.data.path, unreadable)) return nullptr;
   std::shared_ptr<const data::Dataset> found;
   try {
     found = open_dataset(recipe);
+    why_not = other_data(run, *found);
   } catch (const c10::Error& error) {
     why_not = error.what_without_backtrace();
     return nullptr;
@@ -101,9 +103,8 @@ std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& ru
     why_not = error.what();
     return nullptr;
   }
-  const std::string difference = other_data(run, *found);
-  if (difference.empty()) return found;
-  why_not = recipe.data.path + ": " + difference +
+  if (why_not.empty()) return found;
+  why_not = recipe.data.path + ": " + why_not +
             ". A relative data.path is looked for in the folder where edgewise is called.";
   return nullptr;
 }

@@ -64,16 +64,15 @@ bool penalty_rises(const train::Recipe& recipe) {
   return recipe.train.density_start > 0 || recipe.train.density_warmup > 0;
 }
 
-// Steps are known to the last one that was logged.
+// Of a run that was killed, steps are known to the last record.
 bool stopped_early(const Run& run) {
   return run.steps + std::max<int64_t>(run.recipe.train.log_every, 1) <= run.recipe.train.steps;
 }
 
 // As its recipe asks for, and so complete.
 bool ended_by_patience(const Run& run) {
-  const auto& train = run.recipe.train;
-  return run.test && stopped_early(run) && train.patience > 0 &&
-         run.steps - run.best_step >= train.patience * train.eval_every;
+  const int64_t patience = run.recipe.train.patience;
+  return run.test && stopped_early(run) && patience > 0 && run.validations_since_best >= patience;
 }
 
 std::vector<Group> group_runs(const std::vector<Run>& runs) {
@@ -98,7 +97,8 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
       group.penalty = run.recipe.train.density_weight;
       group.rises = group.penalty > 0 && penalty_rises(run.recipe);
     }
-    group.steps = stopped_early(run) ? run.steps : run.recipe.train.steps;
+    const int64_t steps = stopped_early(run) ? run.steps : run.recipe.train.steps;
+    group.steps = group.accuracy.empty() ? steps : std::min(group.steps, steps);
     group.batch = run.recipe.train.batch;
     group.chosen_on_test = run.recipe.data.validation == "test";
     group.accuracy.push_back(100 * run.test->accuracy);
@@ -240,6 +240,16 @@ void print_table_9(const std::vector<Group>& groups) {
   table.print(std::cout);
 }
 
+std::string remarks(const Run& run) {
+  std::string text = ended_by_patience(run) ? "no better from step " + std::to_string(run.best_step) + " on"
+                     : stopped_early(run)   ? "stopped at step " + std::to_string(run.steps)
+                     : !run.test            ? "not tested"
+                                            : "";
+  if (run.test && run.recipe.data.validation == "test")
+    text += std::string(text.empty() ? "" : "; ") + "checkpoint chosen on the test set, as published";
+  return text;
+}
+
 void print_runs(const std::vector<Run>& runs) {
   std::cout << "\nRuns\n";
   Table table(
@@ -258,11 +268,7 @@ void print_runs(const std::vector<Run>& runs) {
          run.test                ? percent(run.test->mean_density())
          : run.best_density >= 0 ? percent(run.best_density) + " (validation)"
                                  : "-",
-         ended_by_patience(run) ? "no better from step " + std::to_string(run.best_step) + " on"
-         : stopped_early(run)   ? "stopped at step " + std::to_string(run.steps)
-         : !run.test            ? "not tested"
-         : run.recipe.data.validation == "test" ? "checkpoint chosen on the test set, as published"
-                                                : ""});
+         remarks(run)});
   }
   table.print(std::cout);
 }

@@ -26,7 +26,6 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
   const std::vector<double> heads = list_of(record, "density");
   run.head_densities.resize(std::max(run.head_densities.size(), heads.size()));
   for (size_t i = 0; i < heads.size(); ++i) add_point(run.head_densities[i], step, heads[i]);
-  run.steps = static_cast<int64_t>(step);
   run.peak_memory_mb = std::max(run.peak_memory_mb, number_of(record, "memory_peak_mb"));
   speeds.push_back(number_of(record, "time_examples_per_s"));
 }
@@ -67,6 +66,7 @@ Run read_run(const std::string& folder, const std::string& command) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
     const std::string what = kind ? std::get<std::string>(*kind) : "";
     const double step = number_of(record, "step");
+    run.steps = std::max(run.steps, static_cast<int64_t>(step));
     if (what == "train") {
       add_training(run, record, step, speeds);
     } else if (what == "eval") {
@@ -85,6 +85,9 @@ Run read_run(const std::string& folder, const std::string& command) {
         run.best_density = number_of(record, "density");
         if (is_text) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
+        run.validations_since_best = 0;
+      } else {
+        ++run.validations_since_best;
       }
     } else if (what == "test") {
       run.test = TestFigures{

@@ -33,7 +33,8 @@ struct Run {
   double best_validation = -1, best_density = -1;  // mean density in the same validation
   std::optional<double> best_bits;                 // per character in validation, of texts
   int64_t best_step = 0;
-  int64_t steps = 0;
+  int64_t validations_since_best = 0;
+  int64_t steps = 0;               // the last that any record is of
   double examples_per_second = 0;  // median over the logged steps
   double peak_memory_mb = 0;
 };

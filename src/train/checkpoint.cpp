@@ -63,6 +63,8 @@ CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
   if (metadata.count("best_metric")) {
     info.best_metric = number<double>(metadata, path, "best_metric");
     info.best_step = number<int64_t>(metadata, path, "best_step");
+    if (metadata.count("validations_since_best"))
+      info.validations_since_best = number<int64_t>(metadata, path, "validations_since_best");
   }
   info.evaluation_pending = metadata.count("evaluation_pending") > 0;
   info.recipe = entry(metadata, path, "recipe");
@@ -114,6 +116,7 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
   if (info.best_metric) {
     file.metadata["best_metric"] = exact(*info.best_metric);
     file.metadata["best_step"] = std::to_string(info.best_step);
+    file.metadata["validations_since_best"] = std::to_string(info.validations_since_best);
   }
   if (info.evaluation_pending) file.metadata["evaluation_pending"] = "true";
   io::save_safetensors(path, file);
@@ -142,8 +145,12 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
     info.memories.push_back(found->second);
   }
   // Whoever does not go on training wants what training evaluates.
-  if (!optimizer)
+  if (!optimizer && !info.averages.empty()) {
+    for (const auto& item : model.named_parameters())
+      TORCH_CHECK_VALUE(info.averages.count(item.key()), "load_checkpoint: expected average/", item.key(),
+                        " in ", path, ", which has averages; there is none. The checkpoint is incomplete.");
     for (const auto& [name, tensor] : info.averages) tensors[name] = tensor;
+  }
   auto targets = model_tensors(model);
   check_tensors(path, targets, tensors);
   if (optimizer) {

@@ -125,6 +125,7 @@ void Progress::hide() {
 void Progress::begin_phase(std::string_view name) {
   phase_ = name;
   phase_started_ = now();
+  if (style_ == ProgressStyle::kBar) drawn_ = false;  // shown at once
 }
 
 void Progress::update_phase(int64_t done, int64_t total) {
@@ -158,6 +159,7 @@ void Progress::message(std::string_view line) {
 void Progress::finish() {
   if (finished_ || style_ == ProgressStyle::kNone) return;
   // The whole job's rate is what the last line should say.
+  view_.over = true;
   view_.elapsed = now() - started_;
   const double stepping = view_.elapsed - phase_seconds_;
   view_.rate = stepping > 0 ? static_cast<double>(view_.done - options_.start) / stepping : 0;

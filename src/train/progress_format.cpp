@@ -54,7 +54,7 @@ std::string percent_text(const ProgressView& view) {
 }
 
 std::string time_text(const ProgressView& view) {
-  if (view.total > 0 && view.done >= view.total) {
+  if (view.over || (view.total > 0 && view.done >= view.total)) {
     std::string text = "in ";
     return text += format_duration(view.elapsed);
   }

@@ -156,7 +156,9 @@ struct Trainer::State {
   EvaluationOptions evaluation_options() const;
   // What is evaluated and kept: the average where there is one.
   AveragedWeights averaged() { return AveragedWeights(average ? &*average : nullptr); }
-  bool out_of_patience() const;
+  bool out_of_patience() const {
+    return recipe.train.patience > 0 && info.validations_since_best >= recipe.train.patience;
+  }
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
 };
 
@@ -299,11 +301,15 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   if (!repeated || !is_recorded("eval"))
     metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
   // A score that is not a number is beaten by any that is.
-  if (!info.best_metric || std::isnan(*info.best_metric) || found.score() > *info.best_metric) {
+  const bool first_number = info.best_metric && std::isnan(*info.best_metric) && !std::isnan(found.score());
+  if (!info.best_metric || first_number || found.score() > *info.best_metric) {
     info.best_metric = found.score();
     info.best_step = info.step;
+    info.validations_since_best = 0;
     info.evaluation_pending = false;
     save_checkpoint(folder.best(), *model, nullptr, info);
+  } else {
+    ++info.validations_since_best;
   }
   info.evaluation_pending = false;
   if (recipe.train.snapshot_edges) snapshot_edges();
@@ -343,12 +349,6 @@ void Trainer::State::save_last() {
   if (average) whole.averages = average->state();
   save_checkpoint(folder.last(), *model, &optimizer, whole);
   saved = true;
-}
-
-// Validations are due at multiples of eval_every, and best_step was one of them.
-bool Trainer::State::out_of_patience() const {
-  const int64_t patience = recipe.train.patience * recipe.train.eval_every;
-  return patience > 0 && info.best_metric && info.step - info.best_step >= patience;
 }
 
 std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {

@@ -91,6 +91,32 @@ TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "plots/text.svg"));
 }
 
+// A run that patience ended is complete, however long its seeds were; one that saw less than the paper has
+// its star.
+TEST(ReproduceLra, KnowsWhatPatienceEnded) {
+  const ScratchFolder scratch;
+  const std::string recipe = "kind = \"dense\"",
+                    patient = "patience = 2\neval_every = 312\nlog_every = 100\n";
+  write_run(scratch, "long", listops_recipe(recipe, 0, patient), "0.37", "[1.0, 1.0, 1.0, 1.0]");
+  write_run(scratch, "short", listops_recipe(recipe, 1, patient), "0.37", "[1.0, 1.0, 1.0, 1.0]", 312);
+  scratch.write(
+      "short/metrics.jsonl",
+      R"({"kind": "eval", "step": 312, "split": "validation", "loss": 1.0, "accuracy": 0.5, "density": [1.0]}
+{"kind": "eval", "step": 624, "split": "validation", "loss": 1.0, "accuracy": 0.4, "density": [1.0]}
+{"kind": "train", "step": 900, "task_loss": 1.5, "density": [1.0], "time_examples_per_s": 5.0, "memory_peak_mb": 7.0}
+{"kind": "eval", "step": 936, "split": "validation", "loss": 1.0, "accuracy": 0.4, "density": [1.0]}
+{"kind": "test", "step": 936, "split": "test", "loss": 1.25, "accuracy": 0.37, "density": [1.0]}
+)");
+  const std::string one = scratch.file("long"), other = scratch.file("short");
+  const Call found = call(scratch, {"reproduce", "lra", one, other}),
+             turned = call(scratch, {"reproduce", "lra", other, one});
+  ASSERT_EQ(found.status, 0) << found.err;
+  EXPECT_THAT(found.out,
+              testing::AllOf(HasSubstr("no better from step 312 on"), HasSubstr("37.00 ± 0.00 (2)*")));
+  EXPECT_THAT(turned.out, HasSubstr("37.00 ± 0.00 (2)*"));
+  EXPECT_THAT(call(scratch, {"compare", one, other, "--seeds"}).out, HasSubstr("936 to 5000"));
+}
+
 // Where a recipe says that its data lies, other data may lie by now.
 TEST(Baselines, AreOfTheRunsOwnData) {
   const ScratchFolder scratch;

@@ -174,7 +174,6 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
-  EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_EQ(
       complaint("[attention]\nkind = \"sparse\""),
       "r.toml:2: expected attention.kind to be one of dense, full, window, random, sbm, window+sbm, sac, "

@@ -488,6 +488,13 @@ TEST(Trainer, PatienceEndsARunThatGetsNoBetter) {
   EXPECT_EQ(found.steps, 8);
   EXPECT_FALSE(found.interrupted);
   ASSERT_TRUE(found.test.has_value());
+  // Validations count, not steps: looked at more rarely from now on, two more make five.
+  const std::vector<std::string> rarer = {still[0], "train.eval_every=100", "train.patience=5",
+                                          "train.steps=300"};
+  run(tiny_recipe(still), scratch / "rarer");
+  const RunSummary later = run(tiny_recipe(rarer), scratch / "rarer", true);
+  EXPECT_EQ(later.steps, 200);
+  EXPECT_EQ(later.best_step, 2);
   // Resumed, it is at its end still; with more patience it goes on.
   EXPECT_EQ(run(tiny_recipe(still), scratch / "run", true).steps, 8);
   EXPECT_EQ(run(tiny_recipe({still[0], still[1], "train.patience=0"}), scratch / "run", true).steps, 24);

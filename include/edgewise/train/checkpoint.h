@@ -1,7 +1,8 @@
 // Checkpoints: one safetensors file with the model, optionally the optimiser, and where the run stands.
 //
 // Model tensors carry their module names, optimiser tensors the prefix "optimizer/", memories "memory/",
-// averages of parameters "average/". The file is written beside its place and renamed, so a kill leaves either the old checkpoint or the new one.
+// averages of parameters "average/". The file is written beside its place and renamed, so a kill leaves
+// either the old checkpoint or the new one.
 #pragma once
 
 #include <edgewise/train/optimizer.h>
@@ -20,11 +21,13 @@ struct CheckpointInfo {
   int64_t step = 0;                   // steps finished
   std::optional<double> best_metric;  // of the best evaluation so far
   int64_t best_step = 0;
+  int64_t validations_since_best = 0;
   bool evaluation_pending =
       false;           // the validation due at `step` was cut short; a resumed run starts with it
   std::string recipe;  // the resolved recipe, TOML
   std::vector<at::Tensor> memories = {};  // of a language model, before the next batch, on the CPU when read
-  std::map<std::string, at::Tensor> averages = {};  // of parameters, by name; written beside an optimiser only
+  std::map<std::string, at::Tensor> averages =
+      {};  // of parameters, by name; written beside an optimiser only
 };
 
 void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,

@@ -39,6 +39,7 @@ struct ProgressView {
   double elapsed = 0;  // seconds
   ProgressFields fields = {};
   std::string phase = {};  // "validating 40%"; empty: the job is at its own steps
+  bool over = false;       // nothing is left, though not all may be done
 };
 
 struct ProgressLook {

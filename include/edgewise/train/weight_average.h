@@ -36,14 +36,18 @@ class WeightAverage {
   std::vector<at::Tensor> parameters_, averages_;
 };
 
-// The model has its averages while this lives; without an average nothing happens.
+// The model has its averages while this lives; without an average nothing happens. Where the way back fails
+// (a GPU that gave up), so has what the model was wanted for, and that is the error to report.
 class AveragedWeights {
  public:
   explicit AveragedWeights(WeightAverage* average) : average_(average) {
     if (average_) average_->swap();
   }
   ~AveragedWeights() {
-    if (average_) average_->swap();
+    try {
+      if (average_) average_->swap();
+    } catch (...) {  // NOLINT: a destructor may not throw
+    }
   }
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;

@@ -132,6 +132,10 @@ void scatter_sum_in_runs(const ScatterSumParams<T>& params, const ColumnRange& r
                const int32_t* const columns = edges.col_indices + own.first_edge();
                const Acc* const coefficients = params.coefficients + own.first_edge();
                const T* const lefts = dense + group.place.query * params.dense.row_stride;
+               // Lists and numbers of the next group lie behind this one's, and come from beyond L2.
+               const GroupRow& last = group.rows[group.count - 1];
+               int64_t ahead = last.begin + last.degree - own.first_edge();
+               if (own.first_edge() + 2 * ahead > edges.row_offsets[end_row]) ahead = 0;
                const auto add_runs = [&](const Run* run, int64_t count,
                                          int64_t run_edges) EDGEWISE_INLINE_LAMBDA {
                  for (const Run* const end = run + count; run < end; ++run) {
@@ -143,10 +147,13 @@ void scatter_sum_in_runs(const ScatterSumParams<T>& params, const ColumnRange& r
                      for (int64_t e = 0; e < run_edges; e += kBundle) {
                        __builtin_prefetch(next + e);
                        __builtin_prefetch(next_numbers + e);
+                       __builtin_prefetch(columns + ahead + e, 0, 2);
+                       __builtin_prefetch(coefficients + ahead + e, 0, 2);
                        row.add_bundle(numbers + e, list + e);
                      }
                    else
                      row.add_some(numbers, list, run_edges, range.begin, range.end);
+                   ahead += run_edges;
                  }
                };
                add_runs(own.run(0), own.runs(), own.run_edges());

@@ -1,4 +1,5 @@
-// Means of the nodes of each block of keys, over those that are open: what a walk in blocks chooses among first.
+// Means of the nodes of each block of keys, over those that are open: what a walk in blocks chooses among
+// first.
 #include "kernels/cuda/walk_common.cuh"
 
 namespace edgewise::kernels::cuda {

@@ -1,5 +1,5 @@
-// What a row of the packed walk (packed_walk.cu) does beside its products: a draw among scores that eight lanes
-// hold, and the LSTM's unit from its gates.
+// What a row of the packed walk (packed_walk.cu) does beside its products: a draw among scores that eight
+// lanes hold, and the LSTM's unit from its gates.
 #pragma once
 
 #include "kernels/cuda/walk_common.cuh"
