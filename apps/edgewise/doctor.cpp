@@ -15,6 +15,7 @@
 
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include "bench_case.h"
 #include "command.h"
@@ -43,7 +44,8 @@ std::string self_test() {
 }
 
 int run(bool json) {
-  const io::Environment environment = io::describe_environment();
+  io::Environment environment = io::describe_environment();
+  const std::string best_level = std::exchange(environment.cpu_level, cpu_level());
   if (json) {
     std::cout << io::to_json(environment);
     return 0;
@@ -54,8 +56,8 @@ int run(bool json) {
   table.add({"torch", environment.torch_version});
   table.add({"compiler", environment.compiler});
   table.add({"CPU", environment.cpu_model});
-  table.add(
-      {"CPU level", cpu_level() + " (detected " + environment.cpu_level + "; EDGEWISE_CPU_LEVEL chooses)"});
+  table.add({"CPU level",
+             environment.cpu_level + " (this CPU has " + best_level + "; EDGEWISE_CPU_LEVEL chooses)"});
   table.add({"threads", std::to_string(environment.threads)});
   std::string devices;
   for (const std::string& device : environment.cuda_devices)
@@ -100,16 +102,19 @@ int explain(const ExplainArguments& a) {
        std::to_string(edges.edge_count()) + " (" +
            percent(static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs()), 2) +
            ")"});
-  table.add({"implementation", choice.implementation + (device.is_cpu() ? " on " + cpu_level() : "")});
+  table.add({"implementation",
+             choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
   table.add({"reason", choice.reason});
   if (!choice.bf16_rows.empty()) table.add({"bf16 rows", choice.bf16_rows});
-  if (device.is_cpu()) {
+  if (device.is_cpu() && !choice.is_calibrated)
+    table.add({"predicted", "nothing: costs were measured for fp32 rows on AVX-512 alone"});
+  if (choice.is_calibrated) {
     table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
     table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
                                        " ms (torch's attention over all pairs); gather is " +
                                        fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
   }
-  if (device.is_cpu() && choice.heads > 0) {
+  if (choice.is_calibrated && choice.heads > 0) {
     table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
     table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
                                           fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});

@@ -5,6 +5,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <edgewise/ops/cpu_level.h>
 #include <edgewise/ops/explain.h>
 
 #include <algorithm>
@@ -131,13 +132,18 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
       at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
   if (query.is_cpu()) {
     const ops::CpuChoice choice = ops::choose_cpu_attention(in);
-    AttentionChoice result{choice.dense ? "dense" : "gather", choice.reason, choice.gather_ms,
-                           choice.dense_ms};
+    AttentionChoice result;
+    result.implementation = choice.dense ? "dense" : "gather";
+    result.reason = choice.reason;
+    result.cpu_level = query.scalar_type() == at::kDouble ? "scalar" : cpu_level();
+    result.gather_ms = choice.gather_ms, result.dense_ms = choice.dense_ms;
+    result.is_calibrated = query.scalar_type() == at::kFloat && result.cpu_level.starts_with("avx512");
     if (choice.dense) return result;
     if (query.scalar_type() == at::kBFloat16) {
       const ops::Widening widening = ops::choose_widening(in);
       result.widened = widening.worth;
       result.bf16_rows = describe(widening);
+      result.is_calibrated = widening.worth && result.cpu_level.starts_with("avx512");
       if (widening.worth) in = ops::widened(std::move(in));  // what is planned for heads is planned in fp32
     }
     const ops::HeadPlan plan = ops::plan_heads(in);
@@ -149,6 +155,13 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
     result.blocks_backward = count(plan.backward);
     if (result.blocks_forward > 0) result.implementation = "gather and blocks";
     if (result.blocks_forward == result.heads && result.heads > 0) result.implementation = "blocks";
+    if (in.query.scalar_type() != at::kFloat)
+      result.reason += ", and blocks of all pairs are of float32 alone";
+    else if (result.blocks_forward == 0)
+      result.reason += ", and gathering them is predicted to be cheaper than blocks of all pairs";
+    else
+      result.reason += std::string(", and blocks of all pairs are predicted to be cheaper") +
+                       (result.blocks_forward < result.heads ? " for heads of many edges" : "");
     const int64_t* offsets = edges.row_offsets().const_data_ptr<int64_t>();
     for (int64_t n = 0; n < result.heads; ++n) {
       const int64_t rows = edges.shape().queries;
@@ -160,7 +173,10 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
     return result;
   }
   const ops::CudaChoice choice = ops::choose_cuda_attention(in, nullptr);
-  return {choice.kernel.empty() ? "reference" : choice.kernel, choice.reason};
+  AttentionChoice result;
+  result.implementation = choice.kernel.empty() ? "reference" : choice.kernel;
+  result.reason = choice.reason;
+  return result;
 }
 
 }  // namespace edgewise

@@ -28,8 +28,12 @@ std::string find_state(Model& model, const ModelInput& input) {
   seed_dropout(input.random);
   try {
     model.forward(watched);
-  } catch (const c10::Error&) {
-    // A check inside the model may refuse values that are not finite; what was seen before it still counts.
+  } catch (const c10::Error& error) {
+    // A check inside the model may refuse values that are not finite; what was seen before it still counts,
+    // and where it was the first to see one, so does what it says.
+    const std::string refusal = error.what_without_backtrace();
+    if (first.empty() && refusal.find("to be finite") != std::string::npos)
+      first = "what a check refused (" + refusal + ")";
   }
   return first;
 }

@@ -14,6 +14,7 @@
 
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/environment.h>
+#include <edgewise/ops/cpu_level.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
 
@@ -189,7 +190,9 @@ void discard_run_folder(const RunFolder& folder) {
 
 void write_description(const RunFolder& folder, const std::string& recipe_toml) {
   io::write_file_atomically(folder.config(), recipe_toml);
-  io::write_file_atomically(folder.environment(), io::to_json(io::describe_environment()));
+  io::Environment environment = io::describe_environment();
+  environment.cpu_level = cpu_level();  // which may be another than the best
+  io::write_file_atomically(folder.environment(), io::to_json(environment));
 }
 
 }  // namespace edgewise::train

@@ -17,7 +17,7 @@ TEST(Environment, SaysWhatIsThere) {
   EXPECT_EQ(environment.edgewise_version, version());
   EXPECT_THAT(environment.git_commit, ::testing::MatchesRegex("unknown|[0-9a-f]{12,40}(-dirty)?"));
   EXPECT_THAT(environment.torch_version, ::testing::StartsWith("2."));
-  EXPECT_THAT(environment.cpu_level, ::testing::AnyOf("scalar", "avx2", "avx512", "avx512_bf16"));
+  EXPECT_THAT(environment.cpu_level, ::testing::AnyOf("scalar", "avx2", "avx512", "avx512bf16"));
   EXPECT_FALSE(environment.cpu_model.empty());
   EXPECT_GE(environment.threads, 1);
   EXPECT_EQ(environment.cuda_available, !environment.cuda_devices.empty());

@@ -1,4 +1,5 @@
 // What is said of a call is what the call does.
+#include <edgewise/ops/cpu_level.h>
 #include <edgewise/ops/explain.h>
 #include <edgewise/ops/functional.h>
 
@@ -52,6 +53,19 @@ TEST(ExplainAttention, SaysWhenBf16IsWidenedOncePerCall) {
     EXPECT_EQ(wide.choice().bf16_rows, "");
     EXPECT_FALSE(wide.choice().widened);
   }
+}
+
+TEST(ExplainAttention, NamesTheLevelThatRunsAndWhyItGathers) {
+  const AttentionChoice wide = Call(256, 32, 0.97, at::kFloat).choice(),
+                        few = Call(256, 32, 0.1, at::kFloat).choice(),
+                        portable = Call(256, 32, 0.97, at::kDouble).choice();
+  EXPECT_EQ(wide.cpu_level, cpu_level());
+  EXPECT_THAT(wide.reason, HasSubstr("blocks of all pairs are predicted to be cheaper"));
+  EXPECT_THAT(few.reason, HasSubstr("gathering them is predicted to be cheaper"));
+  EXPECT_EQ(portable.implementation, "gather");
+  EXPECT_EQ(portable.cpu_level, "scalar");  // the only one of fp64
+  EXPECT_THAT(portable.reason, HasSubstr("float32 alone"));
+  EXPECT_FALSE(portable.is_calibrated);
 }
 
 }  // namespace

@@ -572,6 +572,14 @@ TEST(Trainer, ANanStopsTheRunAndIsNamed) {
   EXPECT_EQ(read_checkpoint_info((options.run_folder / "checkpoints" / "last.safetensors").string()).step, 8);
 }
 
+// The sampler is the first to see what the memberships have become, and says so in the run's own words.
+TEST(Trainer, DivergedMembershipsAreNamed) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(message_of([&] { run(tiny_recipe({"train.learning_rate=1e30"}), scratch / "run"); }),
+              testing::AllOf(testing::HasSubstr("train: expected a finite"),
+                             testing::HasSubstr("lower train.learning_rate")));
+}
+
 // Not a test of its own: the child process of the next one, which finds its folder in the environment.
 TEST(TrainerChild, DISABLED_Run) {
   const char* folder = std::getenv("EDGEWISE_TEST_RUN_FOLDER");

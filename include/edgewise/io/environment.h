@@ -14,7 +14,7 @@ struct Environment {
   std::string torch_version;
   std::string compiler;
   std::string cpu_model;
-  std::string cpu_level;  // "scalar" | "avx2" | "avx512" | "avx512_bf16": the best the CPU has
+  std::string cpu_level;  // "scalar" | "avx2" | "avx512" | "avx512bf16": the best the CPU has
   int64_t threads = 1;    // of torch's intra-op pool
   bool cuda_available = false;
   std::vector<std::string> cuda_devices;  // names, in the order of device numbers

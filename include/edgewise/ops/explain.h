@@ -12,8 +12,11 @@ namespace edgewise {
 struct AttentionChoice {
   std::string implementation;  // "gather", "blocks", "gather and blocks", "dense", "tiles", "reference", ...
   std::string reason;
-  // Forward of all heads on one CPU core, from measured costs (docs/kernels/cpu-attention.md); 0 on CUDA.
+  std::string cpu_level = {};  // whose instructions run; empty on CUDA
+  // Forward of all heads on one CPU core, from measured costs (docs/kernels/cpu-attention.md), which are of
+  // fp32 rows on AVX-512: is_calibrated where that is what runs. 0 on CUDA.
   double gather_ms = 0, dense_ms = 0;
+  bool is_calibrated = false;
   // On CPU, unless dense: of `heads` heads (of all items), how many go in blocks of all pairs with the edges
   // masked, and what that is predicted to cost if all did; chosen per head.
   int64_t heads = 0, blocks_forward = 0, blocks_backward = 0;
