@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_cells.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -60,15 +61,22 @@ Pair measure_case(const Arguments& arguments, at::ScalarType dtype, int64_t n, i
 
 int run(const Arguments& arguments) {
   CaseReport report(arguments.json);
+  std::vector<Cell> cells;
   for (const std::string& dtype : arguments.dtypes)
     for (const int64_t dim : arguments.dims)
       for (const int64_t n : arguments.lengths)
-        for (const double density : arguments.densities) {
-          const Pair result = measure_case(arguments, bench_dtype(dtype), n, dim, density);
-          report.add({arguments.backward ? "forward+backward" : "forward", n, dim, density, dtype,
-                      result.mine, result.dense});
-        }
-  report.print();
+        for (const double density : arguments.densities)
+          cells.push_back(case_cell(report, {dtype, dim, n, density}, [=, &arguments] {
+            const Pair result = measure_case(arguments, bench_dtype(dtype), n, dim, density);
+            return BenchCase{arguments.backward ? "forward+backward" : "forward",
+                             n,
+                             dim,
+                             density,
+                             dtype,
+                             result.mine,
+                             result.dense};
+          }));
+  measure_cells("bench attention", cells, [&] { report.print(); });
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <edgewise/train/metrics.h>
 
 #include <iostream>
 
@@ -15,18 +16,24 @@ CaseReport::CaseReport(bool json)
 void CaseReport::add(const BenchCase& found) {
   const auto per_second = [&](const Timing& timing) { return found.tokens / timing.median_ms * 1e3; };
   if (json_) {
-    std::cout << "{\"case\": \"" << found.name << "\", \"n\": " << found.n << ", \"dim\": " << found.dim
-              << ", \"density\": " << found.density << ", \"dtype\": \"" << found.dtype
-              << "\", \"edgewise_ms\": " << found.mine.median_ms
-              << ", \"dense_ms\": " << found.dense.median_ms << ", \"speedup\": " << found.speedup()
-              << ", \"threads\": " << at::get_num_threads() << ", \"edgewise_spread\": " << found.mine.spread
-              << ", \"dense_spread\": " << found.dense.spread
-              << ", \"edgewise_best_ms\": " << found.mine.best_ms
-              << ", \"dense_best_ms\": " << found.dense.best_ms;
-    if (found.tokens > 0)
-      std::cout << ", \"edgewise_tokens_per_s\": " << per_second(found.mine)
-                << ", \"dense_tokens_per_s\": " << per_second(found.dense);
-    std::cout << "}" << std::endl;
+    train::MetricRecord record = {{"case", found.name},
+                                  {"n", found.n},
+                                  {"dim", found.dim},
+                                  {"density", found.density},
+                                  {"dtype", found.dtype},
+                                  {"edgewise_ms", found.mine.median_ms},
+                                  {"dense_ms", found.dense.median_ms},
+                                  {"speedup", found.speedup()},
+                                  {"threads", int64_t{at::get_num_threads()}},
+                                  {"edgewise_spread", found.mine.spread},
+                                  {"dense_spread", found.dense.spread},
+                                  {"edgewise_best_ms", found.mine.best_ms},
+                                  {"dense_best_ms", found.dense.best_ms}};
+    if (found.tokens > 0) {
+      record.push_back({"edgewise_tokens_per_s", per_second(found.mine)});
+      record.push_back({"dense_tokens_per_s", per_second(found.dense)});
+    }
+    std::cout << train::to_json_line(record) << std::endl;
   } else if (found.tokens > 0) {
     std::cout << found.name << ": " << fixed(per_second(found.mine), 0) << " tokens/s, dense "
               << fixed(per_second(found.dense), 0) << "\n";
@@ -39,6 +46,17 @@ void CaseReport::add(const BenchCase& found) {
 
 void CaseReport::print() const {
   if (!json_) table_.print(std::cout);
+}
+
+Cell case_cell(CaseReport& report, const CaseCoordinates& at, std::function<BenchCase()> measure) {
+  return {{{"n", std::to_string(at.n)},
+           {"dim", std::to_string(at.dim)},
+           {"density", percent(at.density, 1)},
+           {"dtype", at.dtype}},
+          [&report, measure = std::move(measure)] {
+            const BenchCase found = measure();
+            return [&report, found] { report.add(found); };
+          }};
 }
 
 at::ScalarType bench_dtype(const std::string& name) {

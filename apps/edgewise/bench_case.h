@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "bench.h"
+#include "bench_cells.h"
 #include "table.h"
 
 namespace edgewise::app {
@@ -36,6 +38,14 @@ class CaseReport {
   bool json_;
   Table table_;
 };
+
+// The cell of one row: its name, and a measurement whose row is added to the report.
+struct CaseCoordinates {
+  std::string dtype;
+  int64_t dim = 0, n = 0;
+  double density = 0;
+};
+Cell case_cell(CaseReport& report, const CaseCoordinates& at, std::function<BenchCase()> measure);
 
 // "fp32", "fp64", "bf16".
 at::ScalarType bench_dtype(const std::string& name);

@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_cells.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -58,11 +59,14 @@ BenchCase measure_case(const Arguments& a, const std::string& dtype, int64_t n, 
 
 int run(const Arguments& a) {
   CaseReport report(a.json);
+  std::vector<Cell> cells;
   for (const std::string& dtype : a.dtypes)
     for (const int64_t dim : a.dims)
       for (const int64_t n : a.lengths)
-        for (const double density : a.densities) report.add(measure_case(a, dtype, n, dim, density));
-  report.print();
+        for (const double density : a.densities)
+          cells.push_back(case_cell(report, {dtype, dim, n, density},
+                                    [=, &a] { return measure_case(a, dtype, n, dim, density); }));
+  measure_cells("bench step", cells, [&] { report.print(); });
   return 0;
 }
 

@@ -15,6 +15,7 @@
 
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_cells.h"
 #include "datasets.h"
 #include "validators.h"
 
@@ -143,15 +144,26 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
   return found;
 }
 
+train::ProgressFields cell_name(const std::string& recipe, int64_t length, double density, bool graph) {
+  train::ProgressFields name = {{"recipe", recipe}};
+  if (length > 0) name.push_back({"n", std::to_string(length)});
+  if (density < 1) name.push_back({"density", percent(density, 1)});
+  if (graph) name.push_back({"graphs", "yes"});
+  return name;
+}
+
 int run(const Arguments& a) {
   CaseReport report(a.json);
+  std::vector<Cell> cells;
   for (const std::string& recipe : a.recipes)
     for (const int64_t length : a.lengths)
-      for (const double density : a.densities) {
-        report.add(measure_recipe(recipe, length, density, false, a));
-        if (a.graph) report.add(measure_recipe(recipe, length, density, true, a));
-      }
-  report.print();
+      for (const double density : a.densities)
+        for (const bool graph : a.graph ? std::vector<bool>{false, true} : std::vector<bool>{false})
+          cells.push_back({cell_name(recipe, length, density, graph), [=, &a, &report] {
+                             const BenchCase found = measure_recipe(recipe, length, density, graph, a);
+                             return [=, &report] { report.add(found); };
+                           }});
+  measure_cells("bench train", cells, [&] { report.print(); });
   return 0;
 }
 
