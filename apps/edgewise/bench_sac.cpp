@@ -7,6 +7,7 @@
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/edge_effect.h>
 #include <edgewise/ops/functional.h>
+#include <edgewise/train/metrics.h>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -179,16 +180,26 @@ class Report {
     const double density = std::min(1.0, static_cast<double>(a.alpha) / static_cast<double>(row.n));
     const auto memory = [](double count) { return count > 0 ? bytes(count) : std::string("-"); };
     if (json_) {
-      std::cout << "{\"case\": \"" << row.name << "\", \"pass\": \"" << row.pass << "\", \"n\": " << row.n
-                << ", \"alpha\": " << a.alpha << ", \"dim\": " << a.dim << ", \"batch\": " << a.batch
-                << ", \"heads\": " << a.heads << ", \"density\": " << density << ", \"dtype\": \"" << a.dtype
-                << "\", \"device\": \"" << a.device << "\", \"selection_ms\": " << row.selection.median_ms
-                << ", \"edgewise_ms\": " << row.mine.median_ms << ", \"dense_ms\": " << row.other.median_ms
-                << ", \"speedup\": " << row.other.median_ms / row.mine.median_ms
-                << ", \"edgewise_best_ms\": " << row.mine.best_ms
-                << ", \"dense_best_ms\": " << row.other.best_ms << ", \"peak_bytes\": " << row.peak
-                << ", \"dense_peak_bytes\": " << row.other_peak << ", \"threads\": " << at::get_num_threads()
-                << "}" << std::endl;
+      train::MetricRecord record = {{"case", row.name},
+                                    {"pass", std::string(row.pass)},
+                                    {"n", row.n},
+                                    {"alpha", a.alpha},
+                                    {"dim", a.dim},
+                                    {"batch", a.batch},
+                                    {"heads", a.heads},
+                                    {"density", density},
+                                    {"dtype", a.dtype},
+                                    {"device", a.device},
+                                    {"selection_ms", row.selection.median_ms},
+                                    {"edgewise_ms", row.mine.median_ms},
+                                    {"dense_ms", row.other.median_ms},
+                                    {"speedup", row.other.median_ms / row.mine.median_ms},
+                                    {"edgewise_best_ms", row.mine.best_ms},
+                                    {"dense_best_ms", row.other.best_ms}};
+      if (row.peak > 0) record.push_back({"peak_bytes", static_cast<int64_t>(row.peak)});
+      if (row.other_peak > 0) record.push_back({"dense_peak_bytes", static_cast<int64_t>(row.other_peak)});
+      record.push_back({"threads", int64_t{at::get_num_threads()}});
+      std::cout << train::to_json_line(record) << std::endl;
       return;
     }
     table_.add({row.name, std::to_string(row.n), std::to_string(a.alpha), std::to_string(a.dim),

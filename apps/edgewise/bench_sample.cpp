@@ -6,6 +6,7 @@
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 #include <edgewise/ops/sampler_costs.h>
+#include <edgewise/train/metrics.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -19,19 +20,25 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
 
 #include "bench.h"
+#include "bench_cells.h"
 #include "table.h"
+#include "usage.h"
 #include "validators.h"
 
 namespace edgewise::app {
 namespace {
 
+const std::vector<std::string> kModels = {"near-uniform", "degrees", "noisy", "sharp"};
+const std::vector<std::string> kSamplers = {"auto", "squeezed", "thinning", "fastrg", "direct"};
+
 struct Arguments {
   std::vector<int64_t> lengths = {2048};
   std::vector<double> densities = {0.25, 0.1, 0.04, 0.01};
-  std::vector<std::string> models = {"near-uniform", "degrees", "noisy", "sharp"};
-  std::vector<std::string> samplers = {"auto", "squeezed", "thinning", "fastrg", "direct"};
+  std::vector<std::string> models = kModels;
+  std::vector<std::string> samplers = kSamplers;
   std::string law = "bernoulli";
   int64_t clusters = 128, heads = 2, dim = 0, direct_up_to = 2048;
   double seconds = 1, valid = 1, exploration = 0;
@@ -49,8 +56,7 @@ at::Tensor membership(const std::string& model, const Arguments& a, int64_t n) {
     const at::Tensor of_cluster = at::arange(a.clusters, at::kLong).mul(16).div(a.clusters, "floor");
     return ((group == of_cluster).to(at::kFloat) * 7 - 4 + noise * 0.3).sigmoid();
   }
-  TORCH_CHECK_VALUE(false, "bench sample: expected model near-uniform, degrees, noisy or sharp; got '", model,
-                    "'");
+  TORCH_CHECK_VALUE(false, "bench sample: expected model ", joined(kModels, "or"), "; got '", model, "'");
 }
 
 struct Contender {
@@ -85,102 +91,194 @@ void interleave(std::vector<Contender>& contenders, double seconds) {
   for (Contender& each : contenders) std::sort(each.times_ms.begin(), each.times_ms.end());
 }
 
-int run(const Arguments& a) {
-  const EdgeLaw law = parse_edge_law(a.law);
-  for (const std::string& name : a.samplers) parse_sampler(name);  // before anything is measured
-  std::vector<std::string> header = {"model",  "n",         "density",   "sampler",     "ms",
-                                     "spread", "predicted", "edges/row", "over fastrg", "over direct"};
-  if (a.dim > 0) header.insert(header.end(), {"forward ms", "dense ms", "sample+forward over dense"});
-  Table table(header);
+struct Row {
+  std::string model;
+  int64_t n = 0;
+  double density = 0;  // as asked for
+  double edge_density =
+      0;  // as drawn: edges over pairs. Probabilities end at 1, and exploration adds to them
+  double edges_per_row = 0;
+  std::string sampler;
+  double median_ms = 0, spread = 0, predicted_ms = 0;
+  std::optional<double> fastrg_ms, direct_ms;  // where they were measured
+  std::optional<double> forward_ms, dense_ms;  // with --dim
+};
+
+std::optional<double> over(const std::optional<double>& other, double mine) {
+  return other ? std::optional(*other / mine) : std::nullopt;
+}
+
+std::optional<double> step_speedup(const Row& row) {
+  return row.forward_ms ? over(row.dense_ms, row.median_ms + *row.forward_ms) : std::nullopt;
+}
+
+// Memberships of both sides, the keys' scaled so that the mean probability is `density` before it is clamped.
+struct Memberships {
+  at::Tensor query, key;
+};
+Memberships scaled_memberships(const std::string& model, const Arguments& a, int64_t n, double density) {
+  const at::Tensor query = membership(model, a, n), key = membership(model, a, n);
+  const at::Tensor sum = (query.sum(2) * key.sum(2)).sum(2).view({1, a.heads, 1, 1});
+  return {query, key * (density * static_cast<double>(n) * static_cast<double>(n) / sum)};
+}
+
+int64_t valid_tokens(const Arguments& a, int64_t n) {
+  return a.valid < 1 ? static_cast<int64_t>(a.valid * static_cast<double>(n)) : n;
+}
+
+SampleOptions sampling_of(const Arguments& a, int64_t n) {
+  SampleOptions options;
+  options.law = parse_edge_law(a.law);
+  options.exploration = a.exploration;
+  if (a.valid < 1) options.key_mask = options.query_mask = (at::arange(n) < valid_tokens(a, n)).unsqueeze(0);
+  return options;
+}
+
+std::vector<std::string> samplers_at(const Arguments& a, int64_t n) {
+  std::vector<std::string> names;
+  for (const std::string& name : a.samplers)
+    if (name != "direct" || n <= a.direct_up_to) names.push_back(name);
+  return names;
+}
+
+std::vector<Row> measure_cell(const Arguments& a, const std::string& model, int64_t n, double density) {
   const at::NoGradGuard guard;
+  const std::vector<std::string> samplers = samplers_at(a, n);
+  if (samplers.empty()) return {};
+  const auto [query, key] = scaled_memberships(model, a, n, density);
+  const SampleOptions options = sampling_of(a, n);
+  std::vector<Contender> contenders;
+  std::vector<EdgeSet> edges(samplers.size());
+  for (size_t s = 0; s < samplers.size(); ++s) {
+    SampleOptions mine = options;
+    mine.sampler = parse_sampler(samplers[s]);
+    contenders.push_back({samplers[s],
+                          [&query = query, &key = key, &drawn = edges[s], mine]() mutable {
+                            drawn = sample_sbm_edges(query, key, mine);
+                            ++mine.random.step;
+                          },
+                          {}});
+  }
+  if (a.dim > 0) {
+    const auto make = [&] { return at::randn({1, a.heads, n, a.dim}); };
+    const at::Tensor q = make(), k = make(), v = make();
+    contenders.push_back({"forward", [=, &edges] { functional::edge_attention(q, k, v, edges[0]); }, {}});
+    contenders.push_back({"dense", [=] { at::scaled_dot_product_attention(q, k, v); }, {}});
+  }
+  interleave(contenders, a.seconds);
+  const auto median_of = [&](const std::string& name) -> std::optional<double> {
+    for (const Contender& each : contenders)
+      if (each.name == name) return each.median();
+    return std::nullopt;
+  };
+  // Heads are shared out: predictions are of one core.
+  const SamplerCosts costs = predict_sampler_costs(query, key, options);
+  const double cores = static_cast<double>(at::get_num_threads());
+  const double valid = static_cast<double>(valid_tokens(a, n)), rows = static_cast<double>(a.heads) * valid;
+  std::vector<Row> found;
+  for (size_t s = 0; s < samplers.size(); ++s) {
+    const Contender& each = contenders[s];
+    const double count = static_cast<double>(edges[s].edge_count());
+    found.push_back({model, n, density, rows > 0 ? count / (rows * valid) : 0, rows > 0 ? count / rows : 0,
+                     each.name, each.median(), each.spread(), costs.of(parse_sampler(each.name)) / cores,
+                     median_of("fastrg"), median_of("direct"), median_of("forward"), median_of("dense")});
+  }
+  return found;
+}
+
+// Prints JSON at once, collects table rows until print().
+class Report {
+ public:
+  explicit Report(const Arguments& a) : arguments_(a), table_(header(a)) {}
+
+  void add(const Row& row) {
+    if (arguments_.json)
+      std::cout << json_of(row) << std::endl;
+    else
+      table_.add(cells_of(row));
+  }
+  void print() const {
+    if (!arguments_.json) table_.print(std::cout);
+  }
+
+ private:
+  static std::vector<std::string> header(const Arguments& a) {
+    std::vector<std::string> names = {"model",     "n",           "density asked", "drawn",
+                                      "sampler",   "ms",          "spread",        "predicted",
+                                      "edges/row", "over fastrg", "over direct"};
+    if (a.dim > 0) names.insert(names.end(), {"forward ms", "dense ms", "sample+forward over dense"});
+    return names;
+  }
+
+  std::vector<std::string> cells_of(const Row& row) const {
+    const auto shown = [](const std::optional<double>& value, int digits) {
+      return value ? fixed(*value, digits) : std::string("-");
+    };
+    std::vector<std::string> cells = {row.model,
+                                      std::to_string(row.n),
+                                      percent(row.density, 1),
+                                      percent(row.edge_density, 1),
+                                      row.sampler,
+                                      fixed(row.median_ms, 3),
+                                      percent(row.spread, 0),
+                                      fixed(row.predicted_ms, 3),
+                                      fixed(row.edges_per_row, 1),
+                                      shown(over(row.fastrg_ms, row.median_ms), 2),
+                                      shown(over(row.direct_ms, row.median_ms), 2)};
+    if (arguments_.dim > 0)
+      cells.insert(cells.end(),
+                   {shown(row.forward_ms, 3), shown(row.dense_ms, 3), shown(step_speedup(row), 2)});
+    return cells;
+  }
+
+  std::string json_of(const Row& row) const {
+    train::MetricRecord record = {{"case", std::string("sample")},
+                                  {"model", row.model},
+                                  {"n", row.n},
+                                  {"clusters", arguments_.clusters},
+                                  {"heads", arguments_.heads},
+                                  {"density", row.density},
+                                  {"edge_density", row.edge_density},
+                                  {"law", arguments_.law},
+                                  {"exploration", arguments_.exploration},
+                                  {"valid", arguments_.valid},
+                                  {"sampler", row.sampler},
+                                  {"edgewise_ms", row.median_ms},
+                                  {"spread", row.spread},
+                                  {"predicted_ms", row.predicted_ms},
+                                  {"edges_per_row", row.edges_per_row}};
+    const auto add_measured = [&](const char* name, const std::optional<double>& value) {
+      if (value) record.push_back({name, *value});
+    };
+    add_measured("fastrg_ms", row.fastrg_ms);
+    add_measured("direct_ms", row.direct_ms);
+    add_measured("speedup", over(row.fastrg_ms, row.median_ms));
+    if (arguments_.dim > 0) record.push_back({"dim", arguments_.dim});
+    add_measured("forward_ms", row.forward_ms);
+    add_measured("dense_ms", row.dense_ms);
+    add_measured("step_speedup", step_speedup(row));
+    record.push_back({"threads", int64_t{at::get_num_threads()}});
+    return train::to_json_line(record);
+  }
+
+  const Arguments& arguments_;
+  Table table_;
+};
+
+int run(const Arguments& a) {
+  Report report(a);
+  std::vector<Cell> cells;
   for (const std::string& model : a.models)
     for (const int64_t n : a.lengths)
-      for (const double density : a.densities) {
-        const at::Tensor query = membership(model, a, n);
-        at::Tensor key = membership(model, a, n);
-        const at::Tensor sum = (query.sum(2) * key.sum(2)).sum(2).view({1, a.heads, 1, 1});
-        key = key * (density * static_cast<double>(n * n) / sum);
-        SampleOptions options;
-        options.law = law;
-        options.exploration = a.exploration;
-        if (a.valid < 1)
-          options.key_mask = options.query_mask =
-              (at::arange(n) < static_cast<int64_t>(a.valid * static_cast<double>(n))).unsqueeze(0);
-        std::vector<Contender> contenders;
-        std::vector<EdgeSet> edges(a.samplers.size());
-        for (size_t s = 0; s < a.samplers.size(); ++s) {
-          if (a.samplers[s] == "direct" && n > a.direct_up_to) continue;
-          contenders.push_back({a.samplers[s],
-                                [&, s, step = uint64_t{0}]() mutable {
-                                  SampleOptions mine = options;
-                                  mine.sampler = parse_sampler(a.samplers[s]);
-                                  mine.random.step = step++;
-                                  edges[s] = sample_sbm_edges(query, key, mine);
-                                },
-                                {}});
-        }
-        const size_t samplers = contenders.size();
-        // Heads are shared out: predictions are of one core.
-        const SamplerCosts costs = predict_sampler_costs(query, key, options);
-        const double cores = static_cast<double>(at::get_num_threads());
-        at::Tensor q, k, v;
-        if (a.dim > 0) {
-          q = at::randn({1, a.heads, n, a.dim}), k = at::randn({1, a.heads, n, a.dim}),
-          v = at::randn({1, a.heads, n, a.dim});
-          contenders.push_back({"forward", [&] { functional::edge_attention(q, k, v, edges[0]); }, {}});
-          contenders.push_back({"dense", [&] { at::scaled_dot_product_attention(q, k, v); }, {}});
-        }
-        interleave(contenders, a.seconds);
-        const auto median_of = [&](const std::string& name) {
-          for (const Contender& each : contenders)
-            if (each.name == name) return each.median();
-          return 0.0;
-        };
-        const double fastrg = median_of("fastrg"), direct = median_of("direct"),
-                     forward = median_of("forward"), dense = median_of("dense");
-        for (size_t s = 0; s < samplers; ++s) {
-          const Contender& each = contenders[s];
-          const double predicted = costs.of(parse_sampler(each.name)) / cores;
-          const double mean_degree =
-              static_cast<double>(edges[s].edge_count()) / static_cast<double>(a.heads * n) / a.valid;
-          if (a.json) {
-            std::cout << "{\"case\": \"sample\", \"model\": \"" << model << "\", \"n\": " << n
-                      << ", \"clusters\": " << a.clusters << ", \"heads\": " << a.heads
-                      << ", \"density\": " << density << ", \"law\": \"" << a.law
-                      << "\", \"valid\": " << a.valid << ", \"sampler\": \"" << each.name
-                      << "\", \"edgewise_ms\": " << each.median() << ", \"spread\": " << each.spread()
-                      << ", \"predicted_ms\": " << predicted << ", \"edges_per_row\": " << mean_degree
-                      << ", \"fastrg_ms\": " << fastrg << ", \"direct_ms\": " << direct
-                      << ", \"speedup\": " << (fastrg > 0 ? fastrg / each.median() : 0);
-            if (a.dim > 0)
-              std::cout << ", \"dim\": " << a.dim << ", \"forward_ms\": " << forward
-                        << ", \"dense_ms\": " << dense
-                        << ", \"step_speedup\": " << dense / (each.median() + forward);
-            std::cout << ", \"threads\": " << at::get_num_threads() << "}" << std::endl;
-            continue;
-          }
-          const auto ratio = [&](double other) {
-            return other > 0 ? fixed(other / each.median(), 2) : std::string("-");
-          };
-          std::vector<std::string> row = {model,
-                                          std::to_string(n),
-                                          percent(density, 1),
-                                          each.name,
-                                          fixed(each.median(), 3),
-                                          percent(each.spread(), 0),
-                                          fixed(predicted, 3),
-                                          fixed(mean_degree, 1),
-                                          ratio(fastrg),
-                                          ratio(direct)};
-          if (a.dim > 0) {
-            row.push_back(fixed(forward, 3));
-            row.push_back(fixed(dense, 3));
-            row.push_back(fixed(dense / (each.median() + forward), 2));
-          }
-          table.add(row);
-        }
-      }
-  if (!a.json) table.print(std::cout);
+      for (const double density : a.densities)
+        cells.push_back({{{"model", model}, {"n", std::to_string(n)}, {"density", percent(density, 1)}},
+                         [=, &a, &report] {
+                           const std::vector<Row> found = measure_cell(a, model, n, density);
+                           return [=, &report] {
+                             for (const Row& row : found) report.add(row);
+                           };
+                         }});
+  measure_cells("bench sample", cells, [&] { report.print(); });
   return 0;
 }
 
@@ -193,13 +291,19 @@ void add_bench_sample(CLI::App& bench, Action& action) {
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_option("--density", arguments->densities, "mean edge probabilities")
+  command
+      ->add_option("--density", arguments->densities, "mean edge probabilities, before they are clamped at 1")
       ->capture_default_str()
       ->check(number_between(0, 1));
   command->add_option("--model", arguments->models, "memberships: near-uniform, degrees, noisy, sharp")
-      ->capture_default_str();
-  command->add_option("--sampler", arguments->samplers, "samplers to measure")->capture_default_str();
-  command->add_option("--law", arguments->law, "bernoulli or poisson")->capture_default_str();
+      ->capture_default_str()
+      ->check(one_of(kModels));
+  command->add_option("--sampler", arguments->samplers, "samplers to measure")
+      ->capture_default_str()
+      ->check(one_of(kSamplers));
+  command->add_option("--law", arguments->law, "bernoulli or poisson")
+      ->capture_default_str()
+      ->check(one_of({"bernoulli", "poisson"}));
   command->add_option("--clusters", arguments->clusters, "clusters C")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -6,6 +6,7 @@
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
+#include <edgewise/train/metrics.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -16,10 +17,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <sstream>
 
 #include "bench.h"
+#include "bench_cells.h"
 #include "table.h"
 #include "validators.h"
 
@@ -38,7 +41,8 @@ struct Arguments {
 };
 
 struct Measured {
-  double edges = 0, sample_ms = 0, forward_ms = 0, both_ms = 0, dense_ms = 0, peak_bytes = 0;
+  double edges = 0, sample_ms = 0, forward_ms = 0, both_ms = 0, dense_ms = 0,
+         peak_bytes = 0;                                       // dense_ms 0: not measured
   double backward_ms() const { return both_ms - forward_ms; }  // both: forward and backward
   double total_ms() const { return sample_ms + both_ms; }
 
@@ -99,9 +103,25 @@ int measure_one(const Arguments& a) {
           a.seconds)
           .median_ms;
   if (n <= a.dense_up_to) result.dense_ms = measure(dense_attention(q, k, v, true), a.seconds).median_ms;
-  std::cout << result.edges << " " << result.sample_ms << " " << result.forward_ms << " " << result.both_ms
-            << " " << result.dense_ms << " " << result.peak_bytes << "\n";
+  std::cout << std::setprecision(17) << result.edges << " " << result.sample_ms << " " << result.forward_ms
+            << " " << result.both_ms << " " << result.dense_ms << " " << result.peak_bytes << "\n";
   return 0;
+}
+
+// What a command prints, on stdout and stderr, and whether it ended well.
+struct Output {
+  std::string text;
+  bool succeeded = false;
+};
+Output output_of(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  TORCH_CHECK(pipe, "bench scaling: cannot start a child process");
+  Output result;
+  char part[512];
+  while (std::fgets(part, sizeof part, pipe)) result.text += part;
+  result.succeeded = ::pclose(pipe) == 0;
+  while (result.text.ends_with('\n')) result.text.pop_back();
+  return result;
 }
 
 Measured measure_in_child(const Arguments& a, int64_t n) {
@@ -109,53 +129,53 @@ Measured measure_in_child(const Arguments& a, int64_t n) {
   command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench scaling --one " << n
           << " --edges-per-row " << a.edges_per_row << " --clusters " << a.clusters << " --dim " << a.dim
           << " --heads " << a.heads << " --seconds " << a.seconds << " --dense-up-to " << a.dense_up_to;
-  FILE* pipe = ::popen(command.str().c_str(), "r");
-  TORCH_CHECK(pipe, "bench scaling: cannot start a child process");
+  const Output output = output_of(command.str());
+  std::string last = output.text.substr(output.text.rfind('\n') + 1);  // warnings may come before it
+  if (last.starts_with("edgewise: ")) last.erase(0, std::string("edgewise: ").size());
   Measured result;
-  const int fields = std::fscanf(pipe, "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
+  const int fields = std::sscanf(last.c_str(), "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
                                  &result.forward_ms, &result.both_ms, &result.dense_ms, &result.peak_bytes);
-  TORCH_CHECK(::pclose(pipe) == 0 && fields == 6, "bench scaling: the measurement of n = ", n,
-              " failed (out of memory?)");
+  TORCH_CHECK(output.succeeded && fields == 6, "bench scaling: the measurement of n = ", n, " failed: ",
+              last.empty() ? "its process was ended, for its memory perhaps. Leave this n out" : last);
   return result;
 }
 
-// Slope of log y over log n by least squares.
+// Slope of log y over log n by least squares, of the first lengths, those that have a value.
 double exponent(const std::vector<int64_t>& lengths, const std::vector<double>& values) {
   double sx = 0, sy = 0, sxx = 0, sxy = 0;
-  const double count = static_cast<double>(lengths.size());
-  for (size_t i = 0; i < lengths.size(); ++i) {
+  const double count = static_cast<double>(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
     const double x = std::log(static_cast<double>(lengths[i])), y = std::log(std::max(values[i], 1e-9));
     sx += x, sy += y, sxx += x * x, sxy += x * y;
   }
   return (count * sxy - sx * sy) / (count * sxx - sx * sx);
 }
 
-int run(const Arguments& a) {
-  if (a.one > 0) return measure_one(a);
+std::string json_of(int64_t n, const Measured& m) {
+  train::MetricRecord record = {{"case", std::string("scaling")},
+                                {"n", n},
+                                {"edges", static_cast<int64_t>(m.edges)},
+                                {"sample_ms", m.sample_ms},
+                                {"forward_ms", m.forward_ms},
+                                {"backward_ms", m.backward_ms()},
+                                {"peak_bytes", static_cast<int64_t>(m.peak_bytes)}};
+  if (m.dense_ms > 0) record.push_back({"dense_ms", m.dense_ms});
+  record.push_back({"threads", int64_t{at::get_num_threads()}});
+  return train::to_json_line(record);
+}
+
+// The lengths that were measured, with what was measured of each.
+void print_rows(const Arguments& a, const std::vector<int64_t>& lengths, const std::vector<Measured>& all) {
   Table table({"n", "edges/row", "sample ms", "forward ms", "backward ms", "total ms", "growth",
                "peak memory", "growth", "dense fwd+bwd ms"});
-  // Round after round over all lengths: a slow minute is not the fate of one length alone.
-  std::vector<Measured> all(a.lengths.size());
-  for (int64_t round = 0; round < a.rounds; ++round)
-    for (size_t i = 0; i < a.lengths.size(); ++i) {
-      const Measured m = measure_in_child(a, a.lengths[i]);
-      if (round == 0)
-        all[i] = m;
-      else
-        all[i].keep_fastest(m);
-    }
   std::vector<double> times, peaks;
-  for (size_t i = 0; i < a.lengths.size(); ++i) {
-    const int64_t n = a.lengths[i];
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t n = lengths[i];
     const Measured& m = all[i];
     times.push_back(m.total_ms());
     peaks.push_back(m.peak_bytes);
     if (a.json) {
-      std::cout << "{\"case\": \"scaling\", \"n\": " << n << ", \"edges\": " << m.edges
-                << ", \"sample_ms\": " << m.sample_ms << ", \"forward_ms\": " << m.forward_ms
-                << ", \"backward_ms\": " << m.backward_ms() << ", \"peak_bytes\": " << m.peak_bytes
-                << ", \"dense_ms\": " << m.dense_ms << ", \"threads\": " << at::get_num_threads() << "}"
-                << std::endl;
+      std::cout << json_of(n, m) << std::endl;
       continue;
     }
     const auto growth = [&](const std::vector<double>& values) {
@@ -165,11 +185,31 @@ int run(const Arguments& a) {
                fixed(m.forward_ms, 1), fixed(m.backward_ms(), 1), fixed(m.total_ms(), 1), growth(times),
                bytes(m.peak_bytes), growth(peaks), m.dense_ms > 0 ? fixed(m.dense_ms, 1) : "-"});
   }
-  if (a.json) return 0;
+  if (a.json) return;
   table.print(std::cout);
-  if (a.lengths.size() > 1)
-    std::cout << "time grows as n^" << fixed(exponent(a.lengths, times), 2) << ", memory as n^"
-              << fixed(exponent(a.lengths, peaks), 2) << "\n";
+  if (all.size() > 1)
+    std::cout << "time grows as n^" << fixed(exponent(lengths, times), 2) << ", memory as n^"
+              << fixed(exponent(lengths, peaks), 2) << "\n";
+}
+
+int run(const Arguments& a) {
+  if (a.one > 0) return measure_one(a);
+  // Round after round over all lengths: a slow minute is not the fate of one length alone.
+  std::vector<Measured> all;  // of the lengths that had their first round
+  std::vector<Cell> cells;
+  for (int64_t round = 0; round < a.rounds; ++round)
+    for (size_t i = 0; i < a.lengths.size(); ++i)
+      cells.push_back(
+          {{{"n", std::to_string(a.lengths[i])}, {"round", std::to_string(round + 1)}}, [=, &a, &all] {
+             const Measured found = measure_in_child(a, a.lengths[i]);
+             return [=, &all] {
+               if (round == 0)
+                 all.push_back(found);
+               else
+                 all[i].keep_fastest(found);
+             };
+           }});
+  measure_cells("bench scaling", cells, [&] { print_rows(a, a.lengths, all); });
   return 0;
 }
 

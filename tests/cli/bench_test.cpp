@@ -1,0 +1,79 @@
+// bench: what its JSON has and leaves out, and what is left of a benchmark whose last cell fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/call.h"
+
+namespace edgewise::cli {
+namespace {
+
+using kit::ScratchFolder;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+// Too long for any tensor, and so refused at once on every machine.
+const std::string kTooLong = "9000000000000000000";
+
+// The number behind a key of a line of JSON.
+double number_at(const std::string& json, const std::string& key) {
+  const size_t at = json.find("\"" + key + "\": ");
+  return at == std::string::npos ? -1 : std::stod(json.substr(at + key.size() + 4));
+}
+
+TEST(Bench, KeepsTheRowsBeforeACellThatFails) {
+  const ScratchFolder scratch;
+  for (const char* what : {"attention", "step", "sample"}) {
+    SCOPED_TRACE(what);
+    const Call result =
+        call(scratch, {"bench", what, "--n", "32", kTooLong, "--density", "0.5", "--seconds", "0.01"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.out, AllOf(HasSubstr(" 32 "), Not(HasSubstr(kTooLong))));
+    EXPECT_THAT(result.err, AllOf(HasSubstr("bench " + std::string(what) + ": failed at "),
+                                  HasSubstr("n = " + kTooLong)));
+  }
+}
+
+TEST(BenchScaling, KeepsTheLengthsBeforeOneThatFails) {
+  const ScratchFolder scratch;
+  const Call result = call(scratch, {"bench", "scaling", "--n", "32", "64", kTooLong, "--rounds", "2",
+                                     "--dense-up-to", "32", "--seconds", "0.01", "--json"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("after 2 of 6 cells"));
+  EXPECT_THAT(result.err, HasSubstr("the measurement of n = " + kTooLong + " failed: "));
+  const size_t end = result.out.find('\n');
+  const std::string first = result.out.substr(0, end), second = result.out.substr(end + 1);
+  EXPECT_GT(number_at(first, "dense_ms"), 0);
+  EXPECT_THAT(second, AllOf(HasSubstr("\"n\": 64"), Not(HasSubstr("dense_ms"))));
+  EXPECT_THAT(second, ContainsRegex("\"peak_bytes\": [0-9]+[,}]")) << "a whole number";
+}
+
+TEST(BenchSample, TellsTheDensityDrawnFromTheOneAskedFor) {
+  const ScratchFolder scratch;
+  const auto bench = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"bench", "sample", "--model",   "sharp", "--density", "0.25",
+                                          "--n",   "256",    "--seconds", "0.01",  "--sampler"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return call(scratch, arguments);
+  };
+  const Call clamped = bench({"auto", "--json"});
+  ASSERT_EQ(clamped.status, 0) << clamped.err;
+  EXPECT_EQ(number_at(clamped.out, "density"), 0.25);
+  EXPECT_LT(number_at(clamped.out, "edge_density"), 0.22);
+  EXPECT_GT(number_at(clamped.out, "edge_density"), 0.05);
+  for (const char* key : {"fastrg_ms", "direct_ms", "speedup", "dense_ms"})
+    EXPECT_THAT(clamped.out, Not(HasSubstr(key)));
+  const Call half = bench({"auto", "--valid", "0.5", "--exploration", "1", "--json"});
+  EXPECT_EQ(number_at(half.out, "edge_density"), 1) << "of the pairs that are not padding";
+  // A sampler that is left out for its length takes no other's edges away.
+  const Call skipped = bench({"direct", "fastrg", "--direct-up-to", "10", "--dim", "4", "--json"});
+  ASSERT_EQ(skipped.status, 0) << skipped.err;
+  EXPECT_GT(number_at(skipped.out, "edge_density"), 0.05);
+  EXPECT_EQ(number_at(skipped.out, "speedup"), 1);
+  EXPECT_GT(number_at(skipped.out, "step_speedup"), 0);
+  EXPECT_THAT(bench({"auto"}).out, AllOf(HasSubstr("density asked"), HasSubstr("drawn")));
+}
+
+}  // namespace
+}  // namespace edgewise::cli
