@@ -353,15 +353,15 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
       ->add_option("--probe-unit", arguments->probe_unit,
                    "probes one by one (1) or in squares of 16 queries and keys (16)")
       ->capture_default_str()
-      ->check(CLI::IsMember({1, 16}));
+      ->check(one_of({"1", "16"}));
   command->add_option("--dtype", arguments->dtype, "bf16 or fp32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bf16", "fp32"}));
+      ->check(one_of({"bf16", "fp32"}));
   command->add_flag("--allow-tf32", arguments->allow_tf32,
                     "with fp32: torch's TF32 switch on, for dense attention and for ours");
   command->add_option("--dropout", arguments->dropout, "dropout on the attention weights, dense ones too")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(number_between(0, 0.9));
   command->add_option("--repeats", arguments->repeats, "calls per round, of six rounds")
       ->capture_default_str()
       ->check(whole_number(1));

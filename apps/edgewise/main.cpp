@@ -5,22 +5,21 @@
 
 #include <malloc.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "command.h"
+#include "errors.h"
 #include "usage.h"
 
 namespace {
 
-// The message without libtorch's backtrace, on one line.
-int report(std::string message) {
-  while (!message.empty() && message.back() == '\n') message.pop_back();
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  std::cerr << "edgewise: " << message << "\n";
-  return 1;
+int report(const std::string& message, const CLI::App& app) {
+  const edgewise::app::Explained error =
+      edgewise::app::explain_error(message, app.get_subcommands().front()->get_name());
+  std::cerr << "edgewise: " << error.message << "\n";
+  return error.status;
 }
 
 }  // namespace
@@ -62,8 +61,8 @@ int main(int argc, char** argv) {
   try {
     return action();
   } catch (const c10::Error& error) {
-    return report(error.what_without_backtrace());
+    return report(error.what_without_backtrace(), app);
   } catch (const std::exception& error) {
-    return report(error.what());
+    return report(error.what(), app);
   }
 }

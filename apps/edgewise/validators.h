@@ -10,8 +10,8 @@
 
 namespace edgewise::app {
 
-CLI::Validator whole_number(int64_t least);  // "expected a whole number of at least 1; got '-3'"
-CLI::Validator number_of_at_least(double least);
+CLI::Validator whole_number(int64_t least);       // "expected a whole number of at least 1; got '-3'"
+CLI::Validator number_of_at_least(double least);  // these two: finite
 CLI::Validator number_above(double bound);
 CLI::Validator number_between(double least, double most);  // both allowed
 CLI::Validator one_of(
