@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "datasets.h"
+#include "folders.h"
 #include "runs.h"
 #include "seeds.h"
 #include "table.h"
@@ -90,7 +91,10 @@ std::vector<Baseline> baselines_of(const Run& run) {
 
 int run(const CompareArguments& arguments) {
   std::vector<Run> runs;
-  for (const std::string& folder : arguments.runs) runs.push_back(read_run(folder, "compare"));
+  for (const std::string& folder : arguments.runs) {
+    expect_run_folder(folder, "metrics.jsonl", "compare");
+    runs.push_back(read_run(folder, "compare"));
+  }
   for (size_t i = 0; i < runs.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       TORCH_CHECK_VALUE(!std::filesystem::equivalent(runs[i].folder, runs[j].folder),

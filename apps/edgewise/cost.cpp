@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "command.h"
+#include "folders.h"
 #include "table.h"
 #include "validators.h"
 
@@ -29,8 +30,7 @@ struct CostArguments {
 // The mean density of the run's test, or of its last validation before there is a test.
 double density_of_run(const std::string& folder) {
   const std::filesystem::path file = std::filesystem::path(folder) / "metrics.jsonl";
-  TORCH_CHECK_VALUE(std::filesystem::exists(file), "cost: ", folder,
-                    " is not a run folder (it has no metrics.jsonl)");
+  expect_run_folder(folder, "metrics.jsonl", "cost");
   std::optional<double> found;
   for (const train::MetricRecord& record : train::read_metrics(file)) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
@@ -172,7 +172,7 @@ void add_cost(CLI::App& app, Action& action) {
   CLI::Option* density =
       command
           ->add_option("--density", arguments->density, "share of pairs that are edges; default: as measured")
-          ->check(CLI::Range(0.0, 1.0));
+          ->check(number_between(0, 1));
   command->add_option("--run", arguments->run, "take the density from the last evaluation of this run")
       ->excludes(density);
   command->add_option("--length", arguments->length, "tokens; default: the recipe's")->check(whole_number(1));

@@ -13,6 +13,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "folders.h"
 #include "runs.h"
 #include "table.h"
 #include "validators.h"
@@ -49,10 +50,7 @@ std::vector<int64_t> encode(const std::string& text, const std::vector<uint8_t>&
 
 int run(const GenerateArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
-  TORCH_CHECK_VALUE(std::filesystem::exists(folder / "config.toml"), "generate: ", folder.string(),
-                    " is not a run folder (it has no config.toml); edgewise train makes one");
-  TORCH_CHECK_VALUE(!arguments.prompt.empty(),
-                    "generate: expected a prompt of at least one character; got an empty one");
+  expect_run_folder(folder, "config.toml", "generate");
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string());
   TORCH_CHECK_VALUE(recipe.data.name == "characters", "generate: expected the run of a language model; ",
                     folder.string(), " was trained on ", recipe.data.name,
@@ -121,7 +119,11 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_flag("--no-cache", arguments->no_cache,
                     "compute every character from the last window of text alone, to compare with; attention "
                     "with a memory then sees less");
-  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  command->callback([&action, arguments] {
+    if (arguments->prompt.empty())
+      throw CLI::ValidationError("--prompt: expected at least one character; got none");
+    action = [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace edgewise::app

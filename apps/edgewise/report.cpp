@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "folders.h"
 #include "runs.h"
 #include "table.h"
 #include "validators.h"
@@ -118,6 +119,7 @@ std::string file_block(const std::filesystem::path& path) {
 }
 
 int run(const ReportArguments& arguments) {
+  expect_run_folder(arguments.run, "metrics.jsonl", "report");
   const Run read = read_run(arguments.run, "report");
   const train::Recipe recipe =
       train::load_recipe((read.folder / "config.toml").string(), arguments.overrides);

@@ -72,4 +72,8 @@ std::string bytes(double count) {
   return fixed(count, unit == 0 ? 0 : 1) + " " + units[unit];
 }
 
+std::string counted(int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
 }  // namespace edgewise::app

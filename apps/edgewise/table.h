@@ -1,6 +1,7 @@
 // Tables for people: columns aligned, numbers to the right.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -17,8 +18,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // the header first
 };
 
-std::string fixed(double value, int digits);        // "12.35"
-std::string percent(double share, int digits = 2);  // 0.1234 -> "12.34 %"
-std::string bytes(double count);                    // "1.5 GiB"
+std::string fixed(double value, int digits);                   // "12.35"
+std::string percent(double share, int digits = 2);             // 0.1234 -> "12.34 %"
+std::string bytes(double count);                               // "1.5 GiB"
+std::string counted(int64_t count, const std::string& thing);  // "1 layer", "2 layers"
 
 }  // namespace edgewise::app

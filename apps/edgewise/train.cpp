@@ -45,15 +45,16 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
   std::cerr << ", " << dataset.size(data::Split::kTrain) << " train, "
             << dataset.size(data::Split::kValidation) << " validation, " << dataset.size(data::Split::kTest)
             << " test\n"
-            << "model      " << m.layers << " layers, " << m.heads << " heads of " << m.head_dim << ", "
-            << parameters << " parameters\n"
+            << "model      " << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of "
+            << m.head_dim << ", " << counted(parameters, "parameter") << "\n"
             << "attention  " << recipe.attention.kind;
   if (recipe.attention.kind.find("sbm") != std::string::npos)
     std::cerr << " (" << recipe.attention.preset << "): " << train::sbm_options(recipe);
   if (recipe.attention.kind.find("sac") != std::string::npos) std::cerr << ": " << train::sac_options(recipe);
-  std::cerr << "\ntraining   " << t.steps << " steps of " << t.batch << " (micro-batch " << t.micro_batch
-            << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed " << t.seed
-            << ", device " << t.device << (t.cuda_graph ? ", passes replayed from CUDA graphs" : "") << "\n";
+  std::cerr << "\ntraining   " << counted(t.steps, "step") << " of " << t.batch << " (micro-batch "
+            << t.micro_batch << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed "
+            << t.seed << ", device " << t.device << (t.cuda_graph ? ", passes replayed from CUDA graphs" : "")
+            << "\n";
 }
 
 // Which recipe, and in which folder. A run folder stands for the recipe in it: train --resume RUN.
@@ -62,24 +63,40 @@ struct Place {
   std::filesystem::path folder;
 };
 
+// Arguments that no recipe and no folder could make right; thrown while they are parsed.
+void check_usage(const TrainArguments& arguments) {
+  const std::string &given = arguments.recipe, &run = arguments.run;
+  if (arguments.help_recipe) return;
+  if (!arguments.resume) {
+    if (given.empty()) throw CLI::ValidationError("expected a recipe, e.g. recipes/demo/edgewise.toml");
+    return;
+  }
+  std::error_code ignored;  // what cannot be looked at is an error of the command, not of its usage
+  if (run.empty() && (given.empty() || std::filesystem::is_regular_file(given, ignored)))
+    throw CLI::ValidationError(
+        "--resume: expected a run folder, e.g. edgewise train --resume runs/mine; got " +
+        (given.empty() ? "none" : "the file " + given + " and no --run"));
+  if (!run.empty() && std::filesystem::is_directory(given, ignored) &&
+      !std::filesystem::equivalent(run, given, ignored))
+    throw CLI::ValidationError("--resume: expected one run folder; got " + given + " and --run " + run);
+}
+
 Place find_place(const TrainArguments& arguments) {
   const std::string &given = arguments.recipe, &run = arguments.run;
   const bool names_run = std::filesystem::is_directory(given);
   if (!arguments.resume) {
-    TORCH_CHECK_VALUE(!given.empty(), "train: expected a recipe, e.g. recipes/demo/edgewise.toml");
     TORCH_CHECK_VALUE(!names_run, "train: expected a recipe; ", given, " is a folder. ",
                       std::filesystem::exists(std::filesystem::path(given) / "config.toml")
                           ? "To continue the run in it: edgewise train --resume " + given
                           : "Name one of the .toml files in it.");
     return {given, run.empty() ? next_run_folder(given) : std::filesystem::path(run)};
   }
-  TORCH_CHECK_VALUE(!run.empty() || names_run,
-                    "train --resume: expected a run folder, e.g. edgewise train --resume ", "runs/mine; got ",
-                    given.empty() ? "none" : given);
-  TORCH_CHECK_VALUE(run.empty() || !names_run || std::filesystem::equivalent(run, given),
-                    "train --resume: expected one run folder; got ", given, " and --run ", run);
   const std::filesystem::path folder = run.empty() ? given : run;
-  if (!given.empty() && !names_run) return {given, folder};
+  const bool names_recipe = !run.empty() && !given.empty() && !names_run;  // one to begin with, if need be
+  if (names_recipe) return {given, folder};
+  TORCH_CHECK_VALUE(std::filesystem::exists(folder),
+                    "train --resume: expected a run folder; there is no folder ", folder.string(),
+                    ". Name the folder of a run, or a recipe to start one there.");
   const std::string recipe = (folder / "config.toml").string();
   TORCH_CHECK_VALUE(std::filesystem::exists(recipe), "train --resume: expected the recipe of the run in ",
                     recipe, "; there is none. Name the folder of a run, or a recipe to start one there.");
@@ -163,8 +180,9 @@ int run(const TrainArguments& arguments) {
   if (profile) print_profile(*profile);
   if (device_profile) print_device_profile(device_profile->stop(), profile->seconds());
   if (summary.interrupted) {
-    std::cerr << "stopped after step " << summary.steps << "; continue with: edgewise train --resume "
-              << options.run_folder.string() << "\n";
+    // Where the trainer shows progress it has said where it stopped, and what it saved.
+    if (arguments.quiet) std::cerr << "stopped at step " << summary.steps << "; ";
+    std::cerr << "continue with: edgewise train --resume " << options.run_folder.string() << "\n";
     return summary.exit_code();
   }
   const std::optional<double>& bits = summary.test->bits_per_character;
@@ -199,13 +217,17 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--resume", arguments->resume,
                     "continue a run from its last checkpoint, bit for bit: train --resume RUN");
   command->add_flag("--quiet", arguments->quiet, "no progress, only the result");
-  command->add_flag("--profile", arguments->profile,
-                    "print where the time went, by phase and by operation, and on a GPU by kernel; for a few "
-                    "hundred steps");
+  command->add_flag(
+      "--profile", arguments->profile,
+      "tell on stderr where the time went, by phase and by operation, and on a GPU by kernel; for "
+      "a few hundred steps");
   command->add_flag("--print-recipe", arguments->print_recipe,
                     "print the recipe with every key, as the run folder keeps it, and stop");
   command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");
-  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  command->callback([&action, arguments] {
+    check_usage(*arguments);
+    action = [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace edgewise::app
