@@ -115,19 +115,23 @@ void print_profile(const train::Profile& profile) {
         {line.name, std::to_string(line.calls), fixed(line.seconds, 3), percent(line.seconds / whole, 1)});
   };
   for (const train::ProfileLine& line : profile.phases()) add(phases, line);
+  phases.add({"the rest", "", fixed(whole - profile.phase_seconds(), 3),
+              percent(1 - profile.phase_seconds() / whole, 1)});
   size_t shown = 0;
   train::ProfileLine rest{"the rest", 0, 0};
   for (const train::ProfileLine& line : profile.operations()) {
-    if (shown++ < kMostProfileLines || line.name.starts_with("edgewise::"))  // ours always
+    // Our operators, and the backward passes of our functions, are shown however short.
+    const bool is_ours = line.name.starts_with("edgewise::") || line.name.ends_with(", backward");
+    if (shown++ < kMostProfileLines || is_ours)
       add(operations, line);
     else
       rest.calls += line.calls, rest.seconds += line.seconds;
   }
   if (rest.calls > 0) add(operations, rest);
-  std::cout << "\n" << fixed(whole, 1) << " s in all; evaluation has its own forward passes\n";
-  phases.print(std::cout);
-  std::cout << "\n";
-  operations.print(std::cout);
+  std::cerr << "\n" << fixed(whole, 1) << " s in all; evaluation has its own forward passes\n";
+  phases.print(std::cerr);
+  std::cerr << "\n";
+  operations.print(std::cerr);
 }
 
 // What ran on the GPU, in shares of the whole time: what is missing from 100 % it spent waiting.
@@ -148,8 +152,8 @@ void print_device_profile(const std::vector<train::ProfileLine>& lines, double w
   }
   if (rest.calls > 0) add(rest);
   add(all);
-  std::cout << "\n";
-  kernels.print(std::cout);
+  std::cerr << "\n";
+  kernels.print(std::cerr);
 }
 
 int run(const TrainArguments& arguments) {

@@ -20,15 +20,29 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 struct Sums {
   std::mutex mutex;
   std::map<std::string, ProfileLine> phases, operations;
+  double phase_seconds = 0;  // of phases inside no other
 };
 Sums* listener = nullptr;  // of the one Profile
 
 // What is open on this thread, outermost first.
 struct Open {
   Clock::time_point begin;
+  bool is_phase = false;
   double inside = 0;  // seconds in operations that this one called
 };
 thread_local std::vector<Open> open_operations;
+
+// What a reader needs of a name: the node of a function of our own, whose type torch spells out
+// ("torch::autograd::CppNode<edgewise::functional::(anonymous namespace)::AttentionFunction>"), is
+// "AttentionFunction, backward".
+std::string readable(std::string_view name) {
+  constexpr std::string_view kNode = "torch::autograd::CppNode<";
+  if (!name.starts_with(kNode) || !name.ends_with('>')) return std::string(name);
+  std::string_view type = name.substr(kNode.size(), name.size() - kNode.size() - 1);
+  const size_t own_name = type.substr(0, type.find('<')).rfind("::");  // not that of a template's argument
+  if (own_name != std::string_view::npos) type.remove_prefix(own_name + 2);
+  return std::string(type) + ", backward";
+}
 
 void add(std::map<std::string, ProfileLine>& lines, const char* name, double seconds) {
   ProfileLine& line = lines[name];
@@ -37,8 +51,8 @@ void add(std::map<std::string, ProfileLine>& lines, const char* name, double sec
   line.seconds += seconds;
 }
 
-std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction&) {
-  open_operations.push_back({Clock::now()});
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  open_operations.push_back({Clock::now(), function.scope() == at::RecordScope::USER_SCOPE});
   return nullptr;
 }
 
@@ -47,11 +61,13 @@ void on_end(const at::RecordFunction& function, at::ObserverContext*) {
   const Open done = open_operations.back();
   open_operations.pop_back();
   const double seconds = seconds_between(done.begin, Clock::now());
-  const bool is_phase = function.scope() == at::RecordScope::USER_SCOPE;
   const std::lock_guard lock(listener->mutex);
-  if (is_phase) {
+  if (done.is_phase) {
     // A phase takes nothing from the operation around it: it only tells where in a run we are.
     add(listener->phases, function.name(), seconds);
+    const bool is_inner =
+        std::any_of(open_operations.begin(), open_operations.end(), [](const Open& o) { return o.is_phase; });
+    if (!is_inner) listener->phase_seconds += seconds;
     if (!open_operations.empty()) open_operations.back().inside += done.inside;
     return;
   }
@@ -96,7 +112,14 @@ std::vector<ProfileLine> Profile::phases() const {
 
 std::vector<ProfileLine> Profile::operations() const {
   const std::lock_guard lock(state_->sums.mutex);
-  return sorted(state_->sums.operations);
+  std::vector<ProfileLine> result = sorted(state_->sums.operations);
+  for (ProfileLine& line : result) line.name = readable(line.name);
+  return result;
+}
+
+double Profile::phase_seconds() const {
+  const std::lock_guard lock(state_->sums.mutex);
+  return state_->sums.phase_seconds;
 }
 
 double Profile::seconds() const {

@@ -1,4 +1,7 @@
 // The commands that need no run folder: doctor, sample, data, bench, cost; and the profile of a run.
+#include <algorithm>
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -95,9 +98,18 @@ TEST(Train, ProfileNamesPhasesAndOperations) {
   const Call result = call(
       scratch, {"train", write_tiny_recipe(scratch), "--run", scratch.file("run"), "--quiet", "--profile"});
   EXPECT_EQ(result.status, 0) << result.err;
-  for (const char* name : {"forward", "backward", "optimizer", "evaluation", "checkpoint",
-                           "edgewise::sample_sbm_edges", "edgewise::edge_attention_backward"})
-    EXPECT_THAT(result.out, HasSubstr(name));
+  for (const char* name :
+       {"forward", "backward", "optimizer", "evaluation", "checkpoint", "\nthe rest ",
+        "edgewise::sample_sbm_edges", "edgewise::edge_attention_backward", "AttentionFunction, backward"})
+    EXPECT_THAT(result.err, HasSubstr(name));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("CppNode")));
+  // stdout has the result alone, and the phases add up.
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1) << result.out;
+  std::istringstream lines(result.err);
+  double sum = 0;
+  for (std::string line; std::getline(lines, line) && !line.starts_with("operation");)
+    if (line.ends_with(" %")) sum += std::stod(line.substr(line.find_last_of(' ', line.size() - 3)));
+  EXPECT_NEAR(sum, 100, 1);
 }
 
 TEST(Sample, WritesTheEdgesOfAFile) {

@@ -28,6 +28,9 @@ class Profile {
   // Operations without what they called. Longest first, as above.
   std::vector<ProfileLine> operations() const;
   double seconds() const;  // since the construction
+  // In all phases together, one inside another counted once: what is missing from seconds() lies between
+  // them.
+  double phase_seconds() const;
 
  private:
   struct State;
