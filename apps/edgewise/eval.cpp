@@ -12,9 +12,11 @@
 
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include "command.h"
 #include "datasets.h"
+#include "folders.h"
 #include "runs.h"
 #include "table.h"
 #include "validators.h"
@@ -45,16 +47,105 @@ train::Evaluation evaluate_shown(Model& model, const data::Dataset& dataset, dat
   return result;
 }
 
+// What was evaluated, and what came of it.
+struct Evaluated {
+  std::string run, split, checkpoint;
+  int64_t step = 0;
+  std::string averages;  // which weights, if not those of the last step; else empty
+  train::Evaluation result;
+
+  // Layer by layer, head by head.
+  std::vector<double> densities() const {
+    const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
+    return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+  }
+};
+
+// best.safetensors of a run with averages has them for its weights; last.safetensors has both, and the
+// averages are loaded.
+std::string averages_of(const train::Recipe& recipe, const train::CheckpointInfo& info) {
+  if (info.averages.empty() && recipe.train.average <= 0) return {};
+  std::ostringstream text;
+  text << "averaged";
+  if (recipe.train.average > 0) text << " (train.average = " << recipe.train.average << ")";
+  return text.str();
+}
+
+void add_optional_figures(train::MetricRecord& record, const train::Evaluation& result) {
+  if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
+  if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
+  if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
+}
+
+// Adds to the run's metrics what the end of its training would have.
+void record(const Evaluated& found, const std::filesystem::path& folder) {
+  train::MetricRecord record = {{"kind", std::string("test")},
+                                {"step", found.step},
+                                {"split", found.split},
+                                {"loss", found.result.loss},
+                                {"accuracy", found.result.accuracy},
+                                {"density", found.densities()}};
+  add_optional_figures(record, found.result);
+  train::MetricsWriter writer(folder);
+  writer.write(record);
+  std::cerr << "recorded as the run's test in " << writer.path().string() << "\n";
+}
+
+std::string json_of(const Evaluated& found, const data::Dataset& dataset, data::Split split) {
+  const train::Evaluation& result = found.result;
+  train::MetricRecord record = {{"run", found.run},
+                                {"split", found.split},
+                                {"checkpoint", found.checkpoint},
+                                {"step", found.step},
+                                {"weights", std::string(found.averages.empty() ? "trained" : "averaged")},
+                                {"loss", result.loss},
+                                {"accuracy", result.accuracy},
+                                {"density", result.density.mean().item<double>()},
+                                {"densities", found.densities()},
+                                {"layers", result.density.size(0)},
+                                {"heads", result.density.size(1)},
+                                {"examples", result.examples}};
+  add_optional_figures(record, result);
+  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
+    record.push_back({"letter_frequency_bits", text->unigram_bits()});
+  train::MetricRecord beside;
+  for (const Baseline& baseline : baselines(dataset, split))
+    beside.push_back({baseline.name, baseline.accuracy});
+  std::string line = train::to_json_line(record);
+  line.pop_back();  // "}": records hold no records, so the baselines are put in here
+  return line + ", \"baselines\": " + train::to_json_line(beside) + "}";
+}
+
+void print_table(const Evaluated& found, const data::Dataset& dataset, data::Split split) {
+  const train::Evaluation& result = found.result;
+  Table table({"quantity", "value"});
+  table.add({"checkpoint", found.checkpoint + " (step " + std::to_string(found.step) + ")"});
+  if (!found.averages.empty()) table.add({"weights", found.averages});
+  table.add({found.split + " examples", std::to_string(result.examples)});
+  if (result.bits_per_character) table.add({"bits per character", fixed(*result.bits_per_character, 4)});
+  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
+    table.add({"  letter frequencies alone", fixed(text->unigram_bits(), 4)});
+  table.add({"accuracy", percent(result.accuracy)});
+  for (const Baseline& baseline : baselines(dataset, split))
+    table.add({"  " + baseline.name, percent(baseline.accuracy)});
+  table.add({"loss", fixed(result.loss, 4)});
+  if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
+  if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
+  for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
+    std::string heads;
+    for (int64_t head = 0; head < result.density.size(1); ++head)
+      heads += (head ? "  " : "") + percent(result.density[layer][head].item<double>());
+    table.add({"density, layer " + std::to_string(layer), heads});
+  }
+  table.print(std::cout);
+}
+
 int run(const EvalArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
-  TORCH_CHECK_VALUE(std::filesystem::exists(folder / "config.toml"), "eval: ", folder.string(),
-                    " is not a run folder (it has no config.toml); edgewise train makes one");
+  expect_run_folder(folder, "config.toml", "eval");
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string(), arguments.overrides);
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const data::Split split = data::parse_split(arguments.split);
-  TORCH_CHECK_VALUE(!arguments.record || split == data::Split::kTest,
-                    "eval: expected --split test with --record; got ", arguments.split,
-                    ". A run's own record has validation figures already.");
   const auto dataset = open_dataset(recipe);
   const std::string difference = other_data(folder, *dataset);
   TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
@@ -74,50 +165,13 @@ int run(const EvalArguments& arguments) {
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = evaluate_shown(*model, *dataset, split, std::move(options));
-  if (arguments.record) {
-    const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
-    train::MetricRecord record = {
-        {"kind", "test"},
-        {"step", info.step},
-        {"split", arguments.split},
-        {"loss", result.loss},
-        {"accuracy", result.accuracy},
-        {"density",
-         std::vector<double>(flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel())}};
-    if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
-    train::MetricsWriter(folder).write(record);
-  }
-  if (arguments.json) {
-    train::MetricRecord record = {
-        {"run", folder.string()},      {"split", arguments.split},
-        {"step", info.step},           {"loss", result.loss},
-        {"accuracy", result.accuracy}, {"density", result.density.mean().item<double>()},
-        {"examples", result.examples}};
-    if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
-    if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
-    if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
-    std::cout << train::to_json_line(record) << "\n";
-    return 0;
-  }
-  Table table({"quantity", "value"});
-  table.add({"checkpoint", file + " (step " + std::to_string(info.step) + ")"});
-  table.add({arguments.split + " examples", std::to_string(result.examples)});
-  if (result.bits_per_character) table.add({"bits per character", fixed(*result.bits_per_character, 4)});
-  if (const auto* text = dynamic_cast<const data::Characters*>(dataset.get()))
-    table.add({"  letter frequencies alone", fixed(text->unigram_bits(), 4)});
-  table.add({"accuracy", percent(result.accuracy)});
-  for (const Baseline& baseline : baselines(*dataset, split))
-    table.add({"  " + baseline.name, percent(baseline.accuracy)});
-  table.add({"loss", fixed(result.loss, 4)});
-  if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
-  if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
-  for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
-    std::string heads;
-    for (int64_t head = 0; head < result.density.size(1); ++head)
-      heads += (head ? "  " : "") + percent(result.density[layer][head].item<double>());
-    table.add({"density, layer " + std::to_string(layer), heads});
-  }
-  table.print(std::cout);
+  const Evaluated found = {arguments.run, arguments.split,           file,
+                           info.step,     averages_of(recipe, info), result};
+  if (arguments.record) record(found, folder);
+  if (arguments.json)
+    std::cout << json_of(found, *dataset, split) << "\n";
+  else
+    print_table(found, *dataset, split);
   return 0;
 }
 
@@ -142,10 +196,16 @@ void add_eval(CLI::App& app, Action& action) {
       ->check(whole_number(0));
   command->add_option("--set", arguments->overrides, "override a key of the run's recipe")
       ->allow_extra_args(false);
-  command->add_flag("--record", arguments->record,
-                    "add the test figures to the run's metrics, for a run that was stopped before its own");
+  command->add_flag(
+      "--record", arguments->record,
+      "add the test figures to the run's metrics.jsonl, for a run that was stopped before its own");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
-  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  command->callback([&action, arguments] {
+    if (arguments->record && arguments->split != "test")
+      throw CLI::ValidationError("--record: expected --split test; got " + arguments->split +
+                                 ". A run's own record has validation figures already");
+    action = [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace edgewise::app

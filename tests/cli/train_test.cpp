@@ -27,16 +27,22 @@ TEST(Train, ARecipeBecomesAResult) {
 
   const std::string before = scratch.read("run/metrics.jsonl");
   const Call refused = call(scratch, {"eval", run, "--split", "validation", "--record"});
-  EXPECT_NE(refused.status, 0);
+  EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("--split test"));
   const Call other = call(scratch, {"eval", run, "--record", "--set", "data.test_size=7"});
   EXPECT_NE(other.status, 0);
   EXPECT_THAT(other.err, AllOf(HasSubstr("\"test\": 7"), HasSubstr("without --record")));
   EXPECT_EQ(call(scratch, {"eval", run, "--set", "data.test_size=7"}).status, 0);
-  ASSERT_EQ(call(scratch, {"eval", run, "--record"}).status, 0);
+  const Call recorded = call(scratch, {"eval", run, "--record"});
+  ASSERT_EQ(recorded.status, 0);
+  EXPECT_EQ(recorded.err, "recorded as the run's test in " + run + "/metrics.jsonl\n");
   const std::string after = scratch.read("run/metrics.jsonl");
   EXPECT_TRUE(after.starts_with(before));
-  EXPECT_THAT(after.substr(before.size()), HasSubstr("\"kind\": \"test\""));
+  // The figures are those that the end of the training wrote, word for word.
+  const std::string added = after.substr(before.size()), figures = added.substr(added.find("\"split\""));
+  EXPECT_THAT(added, AllOf(HasSubstr("\"kind\": \"test\""), HasSubstr("\"edge_precision\": "),
+                           HasSubstr("\"edge_recall\": ")));
+  EXPECT_TRUE(before.ends_with(figures)) << before << added;
   const Call evaluated = call(scratch, {"eval", run, "--split", "validation"});
   EXPECT_EQ(evaluated.status, 0) << evaluated.err;
   EXPECT_THAT(evaluated.out,
@@ -58,6 +64,32 @@ TEST(Train, ARecipeBecomesAResult) {
   const Call folder = call(scratch, {"train", run});
   EXPECT_EQ(folder.status, 1);
   EXPECT_THAT(folder.err, HasSubstr("edgewise train --resume " + run));
+}
+
+TEST(Eval, JsonHasWhatTheTableHas) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_tiny_recipe(scratch);
+  const auto train = [&](const std::string& run, const std::string& average) {
+    return call(scratch, {"train", recipe, "--run", run, "--quiet", "--set", "train.average=" + average})
+        .status;
+  };
+  const std::string plain = scratch.file("plain"), averaged = scratch.file("averaged");
+  ASSERT_EQ(train(plain, "0"), 0);
+  ASSERT_EQ(train(averaged, "0.5"), 0);
+  const Call json = call(scratch, {"eval", plain, "--json"});
+  ASSERT_EQ(json.status, 0) << json.err;
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"checkpoint\": \"" + plain + "/checkpoints/best.safetensors\""),
+                              HasSubstr("\"weights\": \"trained\""),
+                              HasSubstr("\"baselines\": {\"majority class\": 0."),
+                              ::testing::ContainsRegex("\"densities\": \\[[0-9.]+, [0-9.]+\\]"),
+                              ::testing::ContainsRegex("\"density\": [0-9.]+, ")));
+  EXPECT_THAT(call(scratch, {"eval", plain}).out, ::testing::Not(HasSubstr("averaged ")));
+  for (const char* checkpoint : {"best", "last"}) {
+    EXPECT_THAT(call(scratch, {"eval", averaged, "--json", "--checkpoint", checkpoint}).out,
+                HasSubstr("\"weights\": \"averaged\""));
+    EXPECT_THAT(call(scratch, {"eval", averaged, "--checkpoint", checkpoint}).out,
+                HasSubstr("averaged (train.average = 0.5)"));
+  }
 }
 
 // A language model: train, evaluate, compare, and let it write.
@@ -87,7 +119,8 @@ threads = 1
   EXPECT_EQ(trained.status, 0) << trained.err;
   EXPECT_THAT(trained.out, AllOf(HasSubstr("bits per character"), HasSubstr("letter frequencies alone")));
   EXPECT_THAT(call(scratch, {"eval", run}).out, HasSubstr("bits per character"));
-  EXPECT_THAT(call(scratch, {"eval", run, "--json"}).out, HasSubstr("\"bits_per_character\""));
+  EXPECT_THAT(call(scratch, {"eval", run, "--json"}).out,
+              AllOf(HasSubstr("\"bits_per_character\""), HasSubstr("\"letter_frequency_bits\"")));
   EXPECT_THAT(call(scratch, {"compare", run}).out, HasSubstr("test bits/char"));
 
   // The text is not needed any more; the same seed gives the same, with a cache or without.
@@ -129,7 +162,10 @@ TEST(Train, StopsAndGoesOnFromItsFolderAlone) {
   ::kill(running.process(), SIGINT);
   const Call stopped = running.wait();
   EXPECT_EQ(stopped.status, 130);
-  EXPECT_THAT(stopped.err, HasSubstr("continue with: edgewise train --resume " + run + "\n"));
+  EXPECT_THAT(stopped.err, HasSubstr("\ncontinue with: edgewise train --resume " + run + "\n"));
+  EXPECT_THAT(stopped.err, HasSubstr("1 layer, 2 heads of "));
+  EXPECT_NE(stopped.err.find("stopped"), std::string::npos);
+  EXPECT_EQ(stopped.err.find("stopped"), stopped.err.rfind("stopped")) << stopped.err;
 
   // Before the first validation there is no best checkpoint.
   const Call evaluated = call(scratch, {"eval", run});
