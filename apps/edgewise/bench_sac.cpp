@@ -15,13 +15,14 @@
 #include <ATen/ops/randn.h>
 #include <torch/cuda.h>
 
-#include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <sstream>
 
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_cells.h"
+#include "bench_child.h"
 #include "table.h"
 #include "validators.h"
 
@@ -148,18 +149,13 @@ double peak_on_cuda(const Arguments& a, int64_t n, const std::string& of) {
 
 double peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
   if (a.on_cuda()) return peak_on_cuda(a, n, of);
-  std::ostringstream command;
-  command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench sac --peak-of " << of
-          << " --n " << n << " --batch " << a.batch << " --dtype " << a.dtype << " --alpha " << a.alpha
-          << " --dim " << a.dim << " --heads " << a.heads << " --node-dim " << a.node_dim << " --block "
-          << a.block << (a.causal ? " --causal" : "") << (a.backward ? " --backward" : "");
-  FILE* pipe = ::popen(command.str().c_str(), "r");
-  TORCH_CHECK(pipe, "bench sac: cannot start a child process");
-  double result = 0;
-  const int fields = std::fscanf(pipe, "%lf", &result);
-  TORCH_CHECK(::pclose(pipe) == 0 && fields == 1, "bench sac: the memory of n = ", n, " with destinations ",
-              of, " could not be measured (out of memory?)");
-  return result;
+  std::ostringstream arguments;
+  arguments << "bench sac --peak-of " << of << " --n " << n << " --batch " << a.batch << " --dtype "
+            << a.dtype << " --alpha " << a.alpha << " --dim " << a.dim << " --heads " << a.heads
+            << " --node-dim " << a.node_dim << " --block " << a.block << (a.causal ? " --causal" : "")
+            << (a.backward ? " --backward" : "");
+  const std::string what = "bench sac: the memory of n = " + std::to_string(n) + " with destinations " + of;
+  return std::stod(last_line_of_child(arguments.str(), what));
 }
 
 class Report {
@@ -216,34 +212,58 @@ class Report {
   Table table_;
 };
 
+Report::Row measure_rooted(const Arguments& a, int64_t n, const std::string& destinations) {
+  Inputs in = make_inputs(a, n);
+  const SacEdges source = make_source(a, SacWalk::kRooted, destinations);
+  const std::vector<Timing> times =
+      measure_calls(a, {selection(a, source, in), whole_pass(a, source, in), dense(a, in)});
+  return {"rooted " + destinations + " against dense",
+          a.pass(),
+          n,
+          times[0],
+          times[1],
+          times[2],
+          peak_bytes(a, n, destinations),
+          peak_bytes(a, n, "dense")};
+}
+
+Report::Row measure_pairs(const Arguments& a) {
+  Arguments plain = a;
+  plain.backward = false;
+  Inputs in = make_inputs(plain, a.pairs_length);
+  const SacEdges fused = make_source(a, SacWalk::kPairs, "all");
+  SacEdges loop = make_source(a, SacWalk::kPairs, "all");
+  loop->options.fused = false;
+  const std::vector<Timing> times =
+      measure_together({selection(a, fused, in, 1), selection(a, loop, in, 1)}, a.seconds, 2);
+  return {"pairs fused against a loop of torch ops",
+          "selection",
+          a.pairs_length,
+          times[0],
+          times[0],
+          times[1],
+          0,
+          0};
+}
+
 int run(const Arguments& a) {
   TORCH_CHECK(!a.on_cuda() || torch::cuda::is_available(), "bench sac: expected a CUDA device; found none");
   if (!a.peak_of.empty()) return print_peak(a);
   Report report(a.json);
-  for (const int64_t n : a.lengths) {
-    const double dense_peak = peak_bytes(a, n, "dense");
-    for (const std::string& destinations : a.destinations) {
-      Inputs in = make_inputs(a, n);
-      const SacEdges source = make_source(a, SacWalk::kRooted, destinations);
-      const std::vector<Timing> times =
-          measure_calls(a, {selection(a, source, in), whole_pass(a, source, in), dense(a, in)});
-      report.add(a, {"rooted " + destinations + " against dense", a.pass(), n, times[0], times[1], times[2],
-                     peak_bytes(a, n, destinations), dense_peak});
-    }
-  }
-  if (a.pairs_length > 0) {
-    Arguments plain = a;
-    plain.backward = false;
-    Inputs in = make_inputs(plain, a.pairs_length);
-    const SacEdges fused = make_source(a, SacWalk::kPairs, "all");
-    SacEdges loop = make_source(a, SacWalk::kPairs, "all");
-    loop->options.fused = false;
-    const std::vector<Timing> times =
-        measure_together({selection(a, fused, in, 1), selection(a, loop, in, 1)}, a.seconds, 2);
-    report.add(a, {"pairs fused against a loop of torch ops", "selection", a.pairs_length, times[0], times[0],
-                   times[1], 0, 0});
-  }
-  report.print();
+  std::vector<Cell> cells;
+  const auto add = [&](const train::ProgressFields& name, std::function<Report::Row()> measure) {
+    cells.push_back({name, [&a, &report, measure = std::move(measure)] {
+                       const Report::Row row = measure();
+                       return [&a, &report, row] { report.add(a, row); };
+                     }});
+  };
+  for (const int64_t n : a.lengths)
+    for (const std::string& destinations : a.destinations)
+      add({{"n", std::to_string(n)}, {"destinations", destinations}},
+          [=, &a] { return measure_rooted(a, n, destinations); });
+  if (a.pairs_length > 0)
+    add({{"n", std::to_string(a.pairs_length)}, {"walk", "pairs"}}, [&a] { return measure_pairs(a); });
+  measure_cells("bench sac", cells, [&] { report.print(); });
   return 0;
 }
 

@@ -16,13 +16,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
 
 #include "bench.h"
 #include "bench_cells.h"
+#include "bench_child.h"
 #include "table.h"
 #include "validators.h"
 
@@ -108,35 +108,17 @@ int measure_one(const Arguments& a) {
   return 0;
 }
 
-// What a command prints, on stdout and stderr, and whether it ended well.
-struct Output {
-  std::string text;
-  bool succeeded = false;
-};
-Output output_of(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  TORCH_CHECK(pipe, "bench scaling: cannot start a child process");
-  Output result;
-  char part[512];
-  while (std::fgets(part, sizeof part, pipe)) result.text += part;
-  result.succeeded = ::pclose(pipe) == 0;
-  while (result.text.ends_with('\n')) result.text.pop_back();
-  return result;
-}
-
 Measured measure_in_child(const Arguments& a, int64_t n) {
-  std::ostringstream command;
-  command << "'" << std::filesystem::read_symlink("/proc/self/exe").string() << "' bench scaling --one " << n
-          << " --edges-per-row " << a.edges_per_row << " --clusters " << a.clusters << " --dim " << a.dim
-          << " --heads " << a.heads << " --seconds " << a.seconds << " --dense-up-to " << a.dense_up_to;
-  const Output output = output_of(command.str());
-  std::string last = output.text.substr(output.text.rfind('\n') + 1);  // warnings may come before it
-  if (last.starts_with("edgewise: ")) last.erase(0, std::string("edgewise: ").size());
+  std::ostringstream arguments;
+  arguments << "bench scaling --one " << n << " --edges-per-row " << a.edges_per_row << " --clusters "
+            << a.clusters << " --dim " << a.dim << " --heads " << a.heads << " --seconds " << a.seconds
+            << " --dense-up-to " << a.dense_up_to;
+  const std::string what = "bench scaling: the measurement of n = " + std::to_string(n);
+  const std::string line = last_line_of_child(arguments.str(), what);
   Measured result;
-  const int fields = std::sscanf(last.c_str(), "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
+  const int fields = std::sscanf(line.c_str(), "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
                                  &result.forward_ms, &result.both_ms, &result.dense_ms, &result.peak_bytes);
-  TORCH_CHECK(output.succeeded && fields == 6, "bench scaling: the measurement of n = ", n, " failed: ",
-              last.empty() ? "its process was ended, for its memory perhaps. Leave this n out" : last);
+  TORCH_CHECK(fields == 6, what, " printed '", line, "'; expected six numbers");
   return result;
 }
 

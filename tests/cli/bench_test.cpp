@@ -49,6 +49,16 @@ TEST(BenchScaling, KeepsTheLengthsBeforeOneThatFails) {
   EXPECT_THAT(second, ContainsRegex("\"peak_bytes\": [0-9]+[,}]")) << "a whole number";
 }
 
+TEST(BenchSac, KeepsTheRowsBeforeALengthThatFails) {
+  const ScratchFolder scratch;
+  const Call result =
+      call(scratch, {"bench", "sac", "--n", "40", kTooLong, "--dim", "8", "--alpha", "2", "--destinations",
+                     "all", "--pairs-n", "0", "--seconds", "0.01", "--json"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("bench sac: failed at n = " + kTooLong));
+  EXPECT_THAT(result.out, ContainsRegex("\"peak_bytes\": [0-9]+, \"dense_peak_bytes\": [0-9]+,"));
+}
+
 TEST(BenchSample, TellsTheDensityDrawnFromTheOneAskedFor) {
   const ScratchFolder scratch;
   const auto bench = [&](std::vector<std::string> more) {
