@@ -95,8 +95,9 @@ int explain(const ExplainArguments& a) {
       sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
   const AttentionChoice choice = explain_attention(rows, rows, rows, edges);
   Table table({"what", "value"});
-  table.add({"shape", std::to_string(a.heads) + " heads, n = " + std::to_string(a.n) + ", head dim " +
-                          std::to_string(a.dim) + ", " + a.dtype + ", " + a.device});
+  table.add({"shape", std::to_string(a.heads) + (a.heads == 1 ? " head, n = " : " heads, n = ") +
+                          std::to_string(a.n) + ", head dim " + std::to_string(a.dim) + ", " + a.dtype +
+                          ", " + a.device});
   table.add(
       {"edges",
        std::to_string(edges.edge_count()) + " (" +
@@ -151,7 +152,9 @@ void add_doctor(CLI::App& app, Action& action) {
   command->add_option("--dtype", arguments->dtype, "with --explain: fp32, fp64 or bf16")
       ->capture_default_str()
       ->check(one_of({"fp32", "fp64", "bf16"}));
-  command->add_option("--device", arguments->device, "with --explain: cpu or cuda")->capture_default_str();
+  command->add_option("--device", arguments->device, "with --explain: cpu or cuda")
+      ->capture_default_str()
+      ->check(one_of({"cpu", "cuda"}));
   command->callback([&action, json, explaining, arguments] {
     action = [json, explaining, arguments] { return *explaining ? explain(*arguments) : run(*json); };
   });
