@@ -95,8 +95,8 @@ struct Row {
   std::string model;
   int64_t n = 0;
   double density = 0;  // as asked for
-  double edge_density =
-      0;  // as drawn: edges over pairs. Probabilities end at 1, and exploration adds to them
+  // As drawn, edges over pairs: probabilities end at 1, and exploration adds to them.
+  double edge_density = 0;
   double edges_per_row = 0;
   std::string sampler;
   double median_ms = 0, spread = 0, predicted_ms = 0;
