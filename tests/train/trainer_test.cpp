@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <random>
 #include <thread>
 
@@ -33,92 +32,19 @@
 
 #include "kit/message_of.h"
 #include "kit/scratch_folder.h"
+#include "train/tiny_run.h"
 
 namespace edgewise::train {
 namespace {
 
 using kit::message_of;
 using kit::ScratchFolder;
-
-Recipe tiny_recipe(const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(R"(
-[data]
-name = "repeated_tokens"
-length = 8
-train_size = 512
-validation_size = 32
-test_size = 32
-[model]
-layers = 2
-dim = 16
-heads = 2
-hidden = 32
-[attention]
-kind = "sbm"
-clusters = 4
-[train]
-steps = 24
-batch = 8
-micro_batch = 4
-warmup_steps = 6
-learning_rate = 3e-3
-density_weight = 1e-2
-eval_every = 8
-checkpoint_every = 4
-log_every = 1
-seed = 3
-threads = 1
-)",
-                      "tiny", overrides);
-}
-
-std::shared_ptr<const data::Dataset> tiny_data(const Recipe& recipe) {
-  return std::make_shared<data::RepeatedTokens>(
-      data::RepeatedTokensOptions{.length = recipe.data.length,
-                                  .train_size = recipe.data.train_size,
-                                  .validation_size = recipe.data.validation_size,
-                                  .test_size = recipe.data.test_size,
-                                  .seed = static_cast<uint64_t>(recipe.data.seed)});
-}
-
-RunSummary run(const Recipe& recipe, const std::filesystem::path& folder, bool resume = false,
-               std::function<void(int64_t)> after_step = {}) {
-  TrainerOptions options;
-  options.run_folder = folder;
-  options.resume = resume;
-  options.after_step = std::move(after_step);
-  return Trainer(recipe, tiny_data(recipe), options).run();
-}
-
-// Everything but timings.
-std::vector<MetricRecord> comparable_metrics(const std::filesystem::path& folder) {
-  std::vector<MetricRecord> result = read_metrics(folder / "metrics.jsonl");
-  for (MetricRecord& record : result) {
-    std::erase_if(record, [](const auto& field) {
-      return field.first.starts_with("time_") || field.first.starts_with("memory_");
-    });
-  }
-  return result;
-}
-
-void expect_same_run(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto first = comparable_metrics(a), second = comparable_metrics(b);
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i)
-    EXPECT_EQ(to_json_line(first[i]), to_json_line(second[i])) << "record " << i;
-  for (const char* name : {"last.safetensors", "best.safetensors"}) {
-    const auto x = io::load_safetensors(a / "checkpoints" / name),
-               y = io::load_safetensors(b / "checkpoints" / name);
-    EXPECT_EQ(x.metadata, y.metadata) << name;
-    ASSERT_EQ(x.tensors.size(), y.tensors.size()) << name;
-    for (const auto& [key, tensor] : x.tensors)
-      EXPECT_TRUE(torch::equal(tensor, y.tensors.at(key))) << name << " " << key;
-  }
-}
-
-double number(const MetricRecord& record, const char* name) {
-  return std::get<double>(*find_metric(record, name));
-}
+using tiny_run::comparable_metrics;
+using tiny_run::expect_same_run;
+using tiny_run::number;
+using tiny_run::run;
+using tiny_run::tiny_data;
+using tiny_run::tiny_recipe;
 
 TEST(Trainer, TheWeightOfTheDensityRises) {
   const ScratchFolder scratch;
@@ -416,88 +342,6 @@ TEST(Trainer, ARunWithoutItsWeightsIsNotBegunAgain) {
   });
   std::filesystem::remove_all(scratch / "killed/checkpoints");
   EXPECT_EQ(run(tiny_recipe({"train.checkpoint_every=2"}), scratch / "killed", true).steps, rare.train.steps);
-}
-
-// The same average, kept by hand beside a run that only differs in what it evaluates.
-TEST(Trainer, TheAverageOfTheWeightsIsEvaluatedAndKept) {
-  const ScratchFolder scratch;
-  std::vector<std::string> settings = {"train.eval_every=1", "train.checkpoint_every=1",
-                                       "train.schedule=constant", "train.warmup_steps=0"};
-  std::map<std::string, at::Tensor> expected;  // in fp64
-  run(tiny_recipe(settings), scratch / "plain", false, [&](int64_t step) {
-    const double decay =
-        std::min(0.9, (1.0 + static_cast<double>(step)) / (10.0 + static_cast<double>(step)));
-    for (const auto& [name, tensor] :
-         io::load_safetensors(scratch / "plain/checkpoints/last.safetensors").tensors) {
-      if (name.starts_with("optimizer/")) continue;
-      at::Tensor& average = expected[name];
-      // Parameters move by at most 3e-3 a step, so what they were before the first one hardly matters.
-      average = step == 1 ? tensor.to(at::kDouble) : decay * average + (1 - decay) * tensor.to(at::kDouble);
-    }
-  });
-  settings.push_back("train.average=0.9");
-  const Recipe averaged = tiny_recipe(settings);
-  run(averaged, scratch / "averaged");
-
-  const auto plain = io::load_safetensors(scratch / "plain/checkpoints/last.safetensors"),
-             last = io::load_safetensors(scratch / "averaged/checkpoints/last.safetensors"),
-             best = io::load_safetensors(scratch / "averaged/checkpoints/best.safetensors");
-  double apart = 0;
-  for (const auto& [name, average] : expected) {
-    EXPECT_TRUE(torch::equal(last.tensors.at(name), plain.tensors.at(name))) << name << " trains as before";
-    const at::Tensor found = last.tensors.at("average/" + name).to(at::kDouble);
-    EXPECT_LT((found - average).abs().max().item<double>(), 1e-3) << name;
-    apart = std::max(apart, (found - last.tensors.at(name).to(at::kDouble)).abs().max().item<double>());
-    EXPECT_EQ(best.tensors.count("average/" + name), 0u) << "what is kept is the average itself";
-  }
-  EXPECT_GT(apart, 4e-3) << "the average is not the weights";
-  if (std::stoll(best.metadata.at("step")) == averaged.train.steps) {
-    for (const auto& [name, average] : expected)
-      EXPECT_TRUE(torch::equal(best.tensors.at(name), last.tensors.at("average/" + name))) << name;
-  }
-  TrainerOptions options;
-  options.run_folder = scratch / "reader";
-  Trainer reader(averaged, tiny_data(averaged), options);
-  load_checkpoint((scratch / "averaged/checkpoints/last.safetensors").string(), reader.model());
-  for (const auto& item : reader.model().named_parameters())
-    EXPECT_TRUE(torch::equal(item.value(), last.tensors.at("average/" + item.key()))) << item.key();
-  EXPECT_NE(number(comparable_metrics(scratch / "plain").back(), "loss"),
-            number(comparable_metrics(scratch / "averaged").back(), "loss"));
-}
-
-TEST(Trainer, AveragesContinueBitForBit) {
-  const ScratchFolder scratch;
-  const Recipe recipe = tiny_recipe({"train.average=0.9"});
-  run(recipe, scratch / "whole");
-  run(recipe, scratch / "parts", false, [](int64_t step) {
-    if (step == 11) std::raise(SIGTERM);
-  });
-  run(recipe, scratch / "parts", true);
-  expect_same_run(scratch / "whole", scratch / "parts");
-  EXPECT_THAT(message_of([&] { run(tiny_recipe(), scratch / "whole", true); }),
-              testing::HasSubstr("train.average was 0.9"));
-}
-
-TEST(Trainer, PatienceEndsARunThatGetsNoBetter) {
-  const ScratchFolder scratch;
-  // A rate at which nothing is learnt: the first validation stays the best one.
-  const std::vector<std::string> still = {"train.learning_rate=1e-30", "train.eval_every=2",
-                                          "train.patience=3"};
-  const RunSummary found = run(tiny_recipe(still), scratch / "run");
-  EXPECT_EQ(found.best_step, 2);
-  EXPECT_EQ(found.steps, 8);
-  EXPECT_FALSE(found.interrupted);
-  ASSERT_TRUE(found.test.has_value());
-  // Validations count, not steps: looked at more rarely from now on, two more make five.
-  const std::vector<std::string> rarer = {still[0], "train.eval_every=100", "train.patience=5",
-                                          "train.steps=300"};
-  run(tiny_recipe(still), scratch / "rarer");
-  const RunSummary later = run(tiny_recipe(rarer), scratch / "rarer", true);
-  EXPECT_EQ(later.steps, 200);
-  EXPECT_EQ(later.best_step, 2);
-  // Resumed, it is at its end still; with more patience it goes on.
-  EXPECT_EQ(run(tiny_recipe(still), scratch / "run", true).steps, 8);
-  EXPECT_EQ(run(tiny_recipe({still[0], still[1], "train.patience=0"}), scratch / "run", true).steps, 24);
 }
 
 TEST(Trainer, ResumesWithItsOwnDataAlone) {
