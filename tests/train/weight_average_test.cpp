@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <map>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 
@@ -129,6 +130,28 @@ TEST(WeightAverage, RefusesWhatDoesNotFit) {
       testing::HasSubstr("another model"));
   for (const auto& [name, tensor] : average.state())
     EXPECT_TRUE(torch::equal(tensor, before.at(name))) << name << " is what it was";
+}
+
+// Nobody trains on with half of the averages; and the first error is the one that is heard.
+TEST(WeightAverage, FailingToGiveTheWeightsBackIsAnError) {
+  torch::nn::Linear model(3, 2);
+  WeightAverage average(*model, 0.5);
+  const at::Tensor weight = model->weight.detach().clone();
+  const auto lose_weights = [&] { model->weight.set_data(at::ones(7)); };
+  EXPECT_THROW(
+      {
+        const AveragedWeights averaged(&average);
+        lose_weights();
+      },
+      c10::Error);
+  model->weight.set_data(weight);
+  EXPECT_THROW(
+      {
+        const AveragedWeights averaged(&average);
+        lose_weights();
+        throw std::domain_error("first");
+      },
+      std::domain_error);
 }
 
 }  // namespace

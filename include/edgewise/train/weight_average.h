@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <utility>
@@ -36,17 +37,20 @@ class WeightAverage {
   std::vector<at::Tensor> parameters_, averages_;
 };
 
-// The model has its averages while this lives; without an average nothing happens. Where the way back fails
-// (a GPU that gave up), so has what the model was wanted for, and that is the error to report.
+// The model has its averages while this lives; without an average nothing happens. A failure on the way back
+// ends the run, as half of the averages would be trained on else; unless another error is on its way already,
+// which is then the one to report.
 class AveragedWeights {
  public:
-  explicit AveragedWeights(WeightAverage* average) : average_(average) {
+  explicit AveragedWeights(WeightAverage* average) : average_(average), errors_(std::uncaught_exceptions()) {
     if (average_) average_->swap();
   }
-  ~AveragedWeights() {
+  ~AveragedWeights() noexcept(false) {
+    if (!average_) return;
     try {
-      if (average_) average_->swap();
-    } catch (...) {  // NOLINT: a destructor may not throw
+      average_->swap();
+    } catch (...) {
+      if (std::uncaught_exceptions() == errors_) throw;
     }
   }
   AveragedWeights(const AveragedWeights&) = delete;
@@ -54,6 +58,7 @@ class AveragedWeights {
 
  private:
   WeightAverage* average_;
+  int errors_;
 };
 
 }  // namespace edgewise::train
