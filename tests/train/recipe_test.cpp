@@ -289,6 +289,25 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
   }
 }
 
+// A `best` recipe is the run whose figure it tells: all but where and on what it ran.
+TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
+  const std::string root = EDGEWISE_SOURCE_DIR;
+  for (const auto& [task, run] : {std::pair{"image", "image-edgewise-avg-w2-0"},
+                                  {"text", "text-edgewise-avg-w003-1"},
+                                  {"pathfinder", "pathfinder-edgewise-50k-w1-0"},
+                                  {"retrieval", "retrieval-edgewise-w1-0"}}) {
+    const Recipe best = load_recipe(root + "/recipes/lra/" + task + "/best-sbm-edgewise.toml");
+    Recipe measured = load_recipe(root + "/results/lra/" + run + "/config.toml");
+    measured.data.path = best.data.path;
+    measured.train.seed = best.train.seed;
+    measured.train.device = best.train.device;
+    measured.train.precision = best.train.precision;
+    measured.train.cuda_graph = best.train.cuda_graph;
+    measured.train.checkpoint_every = best.train.checkpoint_every;
+    EXPECT_EQ(to_toml(best), to_toml(measured)) << task;
+  }
+}
+
 TEST(Recipe, TheSacRecipesLoad) {
   for (const auto& file : std::filesystem::directory_iterator(EDGEWISE_SOURCE_DIR "/recipes/sac")) {
     const Recipe recipe = load_recipe(file.path().string());
