@@ -15,10 +15,10 @@ namespace edgewise::app {
 struct PictureFigures {
   int64_t index = 0, label = 0, predicted = 0;
   double loss = 0;
-  std::vector<uint8_t> pixels;  // [side * side]
-  std::vector<std::vector<double>>
-      key_shares;  // [layers * heads][side * side]: share of the queries that have an edge to a pixel
-  std::vector<double> densities;  // [layers * heads]
+  std::vector<uint8_t> pixels;                  // [side * side]
+  std::vector<std::vector<double>> key_shares;  // [layers * heads][side * side]: share of the unmasked
+                                                // queries that have an edge to a pixel
+  std::vector<double> densities;                // [layers * heads], of the pairs of unmasked pixels
 };
 
 struct Pictures {

@@ -1,5 +1,5 @@
 // Where the heads of a trained model look on Image and Pathfinder inputs: for every pixel the share of
-// queries that have an edge to it.
+// queries that have an edge to it. Masked pixels (data.mask_zero) are neither queries nor keys.
 #include <edgewise/data/byte_dataset.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "data/png.h"
 #include "datasets.h"
@@ -66,22 +67,28 @@ std::string heat_png(const std::vector<double>& shares, int64_t side, double mos
   return data::encode_png(side, side, 3, pixels);
 }
 
-// Adds to key_shares of the batch's pictures the edges of one layer.
-void count_edges(const EdgeSet& edges, size_t layer, std::span<PictureFigures> pictures) {
+// Adds to the batch's pictures the edges of one layer between their unmasked pixels; `mask` is [B, N] bool.
+void count_edges(const EdgeSet& edges, size_t layer, const at::Tensor& mask,
+                 std::span<PictureFigures> pictures) {
   const EdgeShape& shape = edges.shape();
   const auto* offsets = edges.row_offsets().const_data_ptr<int64_t>();
   const auto* keys = edges.col_indices().const_data_ptr<int32_t>();
   for (int64_t b = 0; b < shape.batch; ++b) {
+    const at::Tensor valid = mask[b].contiguous();
+    const bool* is_valid = valid.const_data_ptr<bool>();
+    const double tokens = std::max(valid.sum().item<double>(), 1.0);  // a black picture has no edges to count
     for (int64_t h = 0; h < shape.heads; ++h) {
       const size_t head = layer * static_cast<size_t>(shape.heads) + static_cast<size_t>(h);
       PictureFigures& picture = pictures[static_cast<size_t>(b)];
       auto& shares = picture.key_shares[head];
       const int64_t first = (b * shape.heads + h) * shape.queries;
-      for (int64_t e = offsets[first]; e < offsets[first + shape.queries]; ++e) {
-        shares[static_cast<size_t>(keys[e])] += 1 / static_cast<double>(shape.queries);
+      for (int64_t query = 0; query < shape.queries; ++query) {
+        if (!is_valid[query]) continue;
+        for (int64_t e = offsets[first + query]; e < offsets[first + query + 1]; ++e) {
+          if (is_valid[keys[e]]) shares[static_cast<size_t>(keys[e])] += 1 / tokens;
+        }
       }
-      picture.densities[head] = static_cast<double>(offsets[first + shape.queries] - offsets[first]) /
-                                static_cast<double>(shape.queries * shape.keys);
+      picture.densities[head] = std::accumulate(shares.begin(), shares.end(), 0.0) / tokens;
     }
   }
 }
@@ -122,7 +129,7 @@ std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset,
       all.push_back(std::move(figures));
     }
     for (size_t layer = 0; layer < output.edges.size(); ++layer)
-      count_edges(output.edges[layer], layer, std::span(all).subspan(begin));
+      count_edges(output.edges[layer], layer, batch.masks[0], std::span(all).subspan(begin));
   }
   return all;
 }
@@ -166,18 +173,24 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
 }
 
 std::string pictures_html(const Pictures& pictures, const std::string& task, int64_t heads) {
-  double most = 0;
+  std::vector<double>
+      most;  // [layers * heads]: a scale for each, lest one head that looks hard darkens the rest
   for (const auto* kind : {&pictures.easy, &pictures.hard}) {
     for (const PictureFigures& picture : *kind) {
-      for (const auto& shares : picture.key_shares) most = std::max(most, *std::ranges::max_element(shares));
+      most.resize(picture.key_shares.size());
+      for (size_t head = 0; head < most.size(); ++head)
+        most[head] = std::max(most[head], *std::ranges::max_element(picture.key_shares[head]));
     }
   }
+  std::string scales;
+  for (const double share : most) scales += (scales.empty() ? "" : ", ") + percent(share, 1);
   std::string html =
-      "<p>For every pixel the share of queries that have an edge to it, from 0 (dark) to " +
-      percent(most, 1) +
-      " (light), the same scale in all pictures. Easy and hard: least and most loss among the first " +
+      "<p>For every pixel the share of queries that have an edge to it, from 0 (dark) to the most that a "
+      "pixel has "
+      "from that head (light; " +
+      scales + " for the heads in order). Easy and hard: least and most loss among the first " +
       std::to_string(pictures.looked_at) + " test pictures (checkpoint " + html_escape(pictures.checkpoint) +
-      ", one draw of the edges).</p>\n";
+      ", one draw of the edges; densities are of pairs of unmasked pixels).</p>\n";
   for (const bool easy : {true, false}) {
     html += std::string("<h3>") + (easy ? "Easy" : "Hard") + "</h3>\n";
     for (const PictureFigures& picture : easy ? pictures.easy : pictures.hard) {
@@ -190,7 +203,7 @@ std::string pictures_html(const Pictures& pictures, const std::string& task, int
                             ", loss " + fixed(picture.loss, 3));
       for (size_t head = 0; head < picture.key_shares.size(); ++head) {
         const auto per_layer = static_cast<size_t>(heads);
-        html += image_tag(heat_png(picture.key_shares[head], pictures.side, most),
+        html += image_tag(heat_png(picture.key_shares[head], pictures.side, most[head]),
                           "layer " + std::to_string(head / per_layer) + ", head " +
                               std::to_string(head % per_layer) + ": " + percent(picture.densities[head], 2));
       }

@@ -231,6 +231,26 @@ TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
   EXPECT_EQ(html.find("https:"), std::string::npos);
 }
 
+// At its start a head has a quarter of the pairs: of those of lit pixels, when black ones are masked.
+TEST(Report, PicturesCountPairsOfUnmaskedPixels) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(call(scratch, {"data", "pathfinder", "--generate", "--size", "40", "--out", scratch.file("data")})
+                .status,
+            0);
+  const Call trained =
+      call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/best-sbm-edgewise.toml", "--run",
+                     scratch.file("run"), "--quiet", "--set", "data.path=" + scratch.file("data"), "--set",
+                     "train.steps=1", "--set", "train.warmup_steps=0", "--set", "train.batch=2", "--set",
+                     "train.density_start=0", "--set", "train.density_warmup=0", "--set", "train.threads=1"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  ASSERT_EQ(call(scratch, {"report", scratch.file("run"), "--show", "1"}).status, 0);
+  const std::string html = scratch.read("run/report.html");
+  const std::string caption = "<figcaption>layer 1, head 1: ";
+  const size_t at = html.find(caption);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_NEAR(std::stod(html.substr(at + caption.size())), 25, 3);
+}
+
 TEST(Report, SaysWhyThereAreNoPictures) {
   const ScratchFolder scratch;
   write_run(scratch, "run", listops_recipe("kind = \"sbm\"", 0), "0.4", "[0.1, 0.1, 0.1, 0.1]");
