@@ -43,16 +43,22 @@ struct AttentionForwardParams {
   int64_t value_dim = 0;  // Dv
   double scale = 1;
   DropoutParams dropout;
-  HeadView<T> query;                 // [B, H, L, D]
-  HeadView<T> key;                   // [B, H, S, D]
-  HeadView<T> value;                 // [B, H, S, Dv]
-  T* output = nullptr;               // [B*H*L, Dv]
-  Accumulator<T>* lse = nullptr;     // [B*H*L], log-sum-exp of the row's logits; -inf for an empty row
-  Accumulator<T>* scores = nullptr;  // [E] s_ij for the backward pass, or null
+  HeadView<T> query;              // [B, H, L, D]
+  HeadView<T> key;                // [B, H, S, D]
+  HeadView<T> value;              // [B, H, S, Dv]
+  T* output = nullptr;            // [B*H*L, Dv]
+  Accumulator<T>* lse = nullptr;  // [B*H*L], log-sum-exp of the row's logits; -inf for an empty row
+  // For the backward pass, one of both or none: s_ij, or exp(s_ij - c) with a c of the row's own, which is
+  // all that gradients ask for unless a learner wants scores.
+  Accumulator<T>* scores = nullptr;        // [E]
+  Accumulator<T>* exponentials = nullptr;  // [E]
 };
 
 // How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
+constexpr bool needs_scores(CreditRule rule) {
+  return rule == CreditRule::kPaper || rule == CreditRule::kLeaveOneOut;
+}
 
 // Row pass of the backward. The columns' side follows by ScatterSumParams from the two numbers an edge that
 // it leaves behind: dk_j = scale sum_i logit_grads_ij q_i and dv_j = sum_i weights_ij dL/do_i.
@@ -64,12 +70,15 @@ struct AttentionBackwardParams {
   double scale = 1;
   DropoutParams dropout;
   HeadView<T> query, key, value;
-  const T* grad_output = nullptr;          // [B*H*L, Dv]
-  const T* output = nullptr;               // [B*H*L, Dv]
-  const Accumulator<T>* scores = nullptr;  // [E] s_ij as the forward pass left them, or null: formed anew
-  T* grad_query = nullptr;                 // [B*H*L, D]
-  Accumulator<T>* weights = nullptr;       // [E] a_ij after dropout; may be `scores`
-  Accumulator<T>* logit_grads = nullptr;   // [E] dL/ds_ij
+  const T* grad_output = nullptr;  // [B*H*L, Dv]
+  const T* output = nullptr;       // [B*H*L, Dv]
+  // As the forward pass left them. Exponentials will do where the rule asks for no scores (needs_scores);
+  // with neither of them scores are formed anew.
+  const Accumulator<T>* scores = nullptr;        // [E]
+  const Accumulator<T>* exponentials = nullptr;  // [E]
+  T* grad_query = nullptr;                       // [B*H*L, D]
+  Accumulator<T>* weights = nullptr;             // [E] a_ij after dropout; may be one of the two above
+  Accumulator<T>* logit_grads = nullptr;         // [E] dL/ds_ij
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
 };

@@ -29,12 +29,13 @@ struct AttentionInputs {
   // [B*H] int64 on CPU (on the device, where a pass is recorded): stream keys of the dropout; undefined when
   // dropout_p = 0.
   at::Tensor head_keys;
-  bool gradients_follow = false;                // a backward pass may follow
-  int64_t learner_clusters = 0;                 // and serve a learner with so many clusters
-  double learner_probes = 0;                    // and with probes, this share of the absent pairs
-  bool learner_fixes = false;                   // and with edges that are not its own
-  Float32Matmul matmul = Float32Matmul::kIeee;  // of float32 on CUDA
-  std::optional<int64_t> known_edges = {};      // how many edges there are, if the host knows
+  bool gradients_follow = false;  // a backward pass may follow
+  int64_t learner_clusters = 0;   // and serve a learner with so many clusters
+  double learner_probes = 0;      // and with probes, this share of the absent pairs
+  bool learner_fixes = false;     // and with edges that are not its own
+  kernels::CreditRule learner_rule = kernels::CreditRule::kNone;  // and give credit by this rule
+  Float32Matmul matmul = Float32Matmul::kIeee;                    // of float32 on CUDA
+  std::optional<int64_t> known_edges = {};  // how many edges there are, if the host knows
 
   // fp64 for fp64, else fp32: the type of lse and of per-edge values.
   at::ScalarType accumulator() const { return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -51,8 +52,9 @@ struct AttentionForward {
   bool gathered = false;  // of the kernels on CUDA: edges one by one
   std::shared_ptr<const graph::EdgeWindows> windows =
       nullptr;  // of the kernels on CUDA: lists by queries, if small
-  at::Tensor scores =
-      {};  // of the kernels on CPU: [E] logits, if gradients follow; run_backward overwrites them
+  // Of the kernels on CPU, if gradients follow: [E] logits where the learner's rule asks for them, else their
+  // exponentials. run_backward overwrites them.
+  at::Tensor scores = {}, exponentials = {};
 };
 
 // What to compute for the learner beside dq, dk, dv.

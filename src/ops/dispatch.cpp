@@ -100,6 +100,7 @@ AttentionInputs attention_inputs(const at::Tensor& query, const at::Tensor& key,
 void serve_learner(AttentionInputs& in, const EdgeCredit& credit) {
   in.learner_clusters = credit.query_membership.size(3);
   in.learner_fixes = credit.fixed.has_value();
+  in.learner_rule = credit_rule(credit);
   if (credit.probes && !credit.probe_rates.empty())
     in.learner_probes = std::accumulate(credit.probe_rates.begin(), credit.probe_rates.end(), 0.0) /
                         static_cast<double>(credit.probe_rates.size());

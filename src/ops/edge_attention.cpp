@@ -150,7 +150,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     }
     AttentionForward computed = call->forward;
     computed.output = saved[5];
-    call->forward.scores = at::Tensor();  // overwritten; if there is another backward pass, it forms its own
+    // Overwritten; if there is another backward pass, it forms its own.
+    call->forward.scores = call->forward.exponentials = at::Tensor();
     const AttentionBackward result = ops::run_backward(inputs, computed, grad, request, call->backend);
     std::pair<at::Tensor, at::Tensor> membership;
     if (call->credit) membership = membership_grads(*call, result, grads[1]);

@@ -222,7 +222,8 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
   result.lse = fresh({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(in.accumulator()));
   // 4 bytes an edge until then, instead of another walk through the keys. Blocks do not leave any.
   if (in.gradients_follow && std::find(blocks.begin(), blocks.end(), 1) == blocks.end())
-    result.scores = fresh({in.edges.edge_count()}, result.lse.options());
+    (kernels::needs_scores(in.learner_rule) ? result.scores : result.exponentials) =
+        fresh({in.edges.edge_count()}, result.lse.options());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     kernels::AttentionForwardParams<T> params;
@@ -232,6 +233,8 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
     if (result.scores.defined()) params.scores = result.scores.mutable_data_ptr<Accumulator<T>>();
+    if (result.exponentials.defined())
+      params.exponentials = result.exponentials.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_attention_kernels<T>().forward;
     for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
                       [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
@@ -264,8 +267,11 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   };
   AttentionBackward result;
   result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
-  // Weights take the place of the scores, whose memory is in the cache by then.
-  const at::Tensor weights = forward.scores.defined() ? forward.scores : per_edge(in.edges.edge_count()),
+  // Weights take the place of what was kept, whose memory is in the cache by then.
+  const bool has_exponentials = forward.exponentials.defined() && !kernels::needs_scores(credit.rule);
+  const at::Tensor weights = forward.scores.defined() ? forward.scores
+                             : has_exponentials       ? forward.exponentials
+                                                      : per_edge(in.edges.edge_count()),
                    logit_grads = per_edge(in.edges.edge_count());
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
@@ -277,6 +283,7 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
     if (forward.scores.defined()) params.scores = forward.scores.const_data_ptr<Accumulator<T>>();
+    if (has_exponentials) params.exponentials = forward.exponentials.const_data_ptr<Accumulator<T>>();
     params.grad_query = data_of<T>(result.query);
     params.weights = weights.mutable_data_ptr<Accumulator<T>>();
     params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();

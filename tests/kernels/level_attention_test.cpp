@@ -69,11 +69,15 @@ struct Gradients {
   std::vector<double> output, lse, dq, dk, dv, credit, probe_credit;
 };
 
-enum class Scores { kKept, kAnew };
+// What the forward pass leaves behind for the backward pass.
+enum class Kept { kNothing, kScores, kExponentials };
+Kept all_that_is_needed(CreditRule rule) {
+  return needs_scores(rule) ? Kept::kScores : Kept::kExponentials;
+}
 
 // Runs the active level, each pass cut into `pieces` ranges; probes are the edges themselves.
 template <typename T>
-Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept = Scores::kKept) {
+Gradients run(const Problem<T>& p, CreditRule rule, int pieces, Kept kept) {
   using Acc = Accumulator<T>;
   const AttentionKernels<T> kernels = active_attention_kernels<T>();
   const auto in_pieces = [&](int64_t count, const auto& body) {
@@ -83,7 +87,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
       dk(size_t(p.keys * p.head_dim)), dv(size_t(p.keys * p.value_dim));
   std::vector<Acc> lse(static_cast<size_t>(p.queries)), credit(static_cast<size_t>(p.edges())),
       probe_credit(credit.size());
-  std::vector<Acc> weights(credit.size()), logit_grads(credit.size()), scores(credit.size(), NAN);
+  std::vector<Acc> weights(credit.size()), logit_grads(credit.size()), numbers(credit.size(), NAN);
 
   AttentionForwardParams<T> forward;
   forward.edges = p.csr();
@@ -92,7 +96,8 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
   forward.query = p.view(p.q, p.head_dim), forward.key = p.view(p.k, p.head_dim);
   forward.value = p.view(p.v, p.value_dim);
   forward.output = output.data(), forward.lse = lse.data();
-  if (kept == Scores::kKept) forward.scores = scores.data();
+  if (kept == Kept::kScores) forward.scores = numbers.data();
+  if (kept == Kept::kExponentials) forward.exponentials = numbers.data();
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.forward(forward, begin, end); });
 
   AttentionBackwardParams<T> rows;
@@ -100,9 +105,10 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
   rows.head_dim = p.head_dim, rows.value_dim = p.value_dim, rows.scale = p.scale;
   rows.query = forward.query, rows.key = forward.key, rows.value = forward.value;
   rows.grad_output = p.grad.data(), rows.output = output.data();
-  rows.weights = kept == Scores::kKept ? scores.data() : weights.data(),
+  rows.weights = kept == Kept::kNothing ? weights.data() : numbers.data(),
   rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
-  rows.rule = rule, rows.credit = credit.data(), rows.scores = forward.scores;
+  rows.rule = rule, rows.credit = credit.data();
+  rows.scores = forward.scores, rows.exponentials = forward.exponentials;
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
   ScatterSumParams<T> columns;
@@ -129,6 +135,11 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1, Scores kept 
     return result;
   };
   return {wide(output), wide(lse), wide(dq), wide(dk), wide(dv), wide(credit), wide(probe_credit)};
+}
+
+template <typename T>
+Gradients run(const Problem<T>& p, CreditRule rule, int pieces = 1) {
+  return run(p, rule, pieces, all_that_is_needed(rule));
 }
 
 // The same by plain loops in fp64, from the same (rounded) inputs.
@@ -217,6 +228,14 @@ void expect_close(const Gradients& found, const Gradients& expected, double tole
   expect_close(found.dv, expected.dv, tolerance, "dv");
   expect_close(found.credit, expected.credit, tolerance, "credit");
   expect_close(found.probe_credit, expected.probe_credit, tolerance, "probe credit");
+}
+
+void expect_same_gradients(const Gradients& found, const Gradients& expected) {
+  EXPECT_EQ(found.output, expected.output);
+  EXPECT_EQ(found.dq, expected.dq);
+  EXPECT_EQ(found.dk, expected.dk);
+  EXPECT_EQ(found.dv, expected.dv);
+  EXPECT_EQ(found.credit, expected.credit);
 }
 
 class Levels : public ::testing::TestWithParam<Level> {
@@ -398,7 +417,14 @@ TEST_P(Levels, ScoresFarFromZero) {
       p.q[size_t(i * 32 + d)] = d == 0 ? static_cast<float>(level[i % 7]) : 0.2f * p.q[size_t(i * 32 + d)];
     }
   for (int64_t j = 0; j < p.keys; ++j) p.k[size_t(j * 32)] = 1;
-  expect_close(run(p, CreditRule::kLeaveOneOut), oracle(p, CreditRule::kLeaveOneOut), 5 * kFp32);
+  for (const double dropout : {0.3, 0.0}) {
+    p.dropout = dropout;
+    for (const CreditRule rule : {CreditRule::kLeaveOneOut, CreditRule::kLogit}) {
+      const Gradients found = run(p, rule);
+      expect_close(found, oracle(p, rule), 5 * kFp32);
+      expect_same_gradients(found, run(p, rule, 1, Kept::kNothing));
+    }
+  }
   for (int64_t d = 0; d < p.head_dim; ++d) p.q[size_t(3 * 32 + d)] = NAN;
   const Gradients with_nan = run(p, CreditRule::kLogit);
   EXPECT_TRUE(std::isnan(with_nan.output[3 * 32]));
@@ -420,8 +446,9 @@ TEST_P(Levels, TheSameBitsHoweverTheRowsAreCut) {
   }
 }
 
-// The forward pass may leave its scores to the backward pass, under every rule, in sparse and in dense heads.
-TEST_P(Levels, KeptScoresStandForTheKeys) {
+// The forward pass may leave its scores or their exponentials to the backward pass, in sparse and in dense
+// heads: the same bits as without them.
+TEST_P(Levels, KeptNumbersStandForTheKeys) {
   std::vector<int64_t> dense;
   for (int64_t i = 0; i < 70; ++i) dense.push_back(i % 9 == 4 ? i % 17 : 64 + i * 2);
   for (const auto& [degrees, keys] :
@@ -435,13 +462,10 @@ TEST_P(Levels, KeptScoresStandForTheKeys) {
         p.scale = 1 / std::sqrt(static_cast<double>(dim));
         for (const double dropout : {0.0, 0.3}) {
           p.dropout = dropout;
-          const Gradients kept = run(p, rule), anew = run(p, rule, 3, Scores::kAnew);
-          expect_close(kept, oracle(p, rule), kFp32);
-          EXPECT_EQ(kept.output, anew.output);
-          EXPECT_EQ(kept.dq, anew.dq);
-          EXPECT_EQ(kept.dk, anew.dk);
-          EXPECT_EQ(kept.dv, anew.dv);
-          EXPECT_EQ(kept.credit, anew.credit);
+          const Gradients anew = run(p, rule, 3, Kept::kNothing);
+          expect_close(anew, oracle(p, rule), kFp32);
+          expect_same_gradients(run(p, rule, 1, Kept::kScores), anew);
+          if (!needs_scores(rule)) expect_same_gradients(run(p, rule, 1, Kept::kExponentials), anew);
         }
       }
 }

@@ -92,6 +92,16 @@ EDGEWISE_INLINE Acc weights_of_row(const GroupEdges& edges, int n, const Acc* sc
   return is_moderate(total) ? total : weights_by_largest(edges, n, scores, weights);
 }
 
+template <typename Acc>
+EDGEWISE_INLINE Acc total_of_row(const GroupEdges& edges, int n, const Acc* values) {
+  using V = Vec<Acc>;
+  V total = V::zero();
+  edges.for_row<V::kWidth>(n, [&](int64_t place, int64_t, int lanes) EDGEWISE_INLINE_LAMBDA {
+    total = total + keep_first(V::load(values + place), lanes, V::zero());
+  });
+  return sum(total);
+}
+
 // The same of `count` numbers in sequence, of which nothing behind the last is read; `weights` has room for
 // whole vectors and may be `scores`.
 template <typename Acc>
@@ -116,6 +126,15 @@ EDGEWISE_INLINE Acc exponentials(const Acc* scores, int64_t count, Acc top, Acc*
   return sum(total);
 }
 template <typename Acc>
+EDGEWISE_INLINE Acc total_of(const Acc* values, int64_t count) {
+  using V = Vec<Acc>;
+  V total = V::zero();
+  for_vectors<Acc>(count, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
+    total = total + keep_first(load_lanes(values + e, lanes), lanes, V::zero());
+  });
+  return sum(total);
+}
+template <typename Acc>
 [[gnu::noinline]] Acc weights_by_largest(const Acc* scores, int64_t count, Acc* weights) {
   return exponentials(scores, count, largest_of(scores, count), weights);
 }
@@ -125,11 +144,19 @@ EDGEWISE_INLINE NamedRows<T> named_rows(const T* base, int64_t stride, int64_t w
   return {base, stride, width, known_entries<T>(0, 1, count, stride) > 0};
 }
 
-// One row by itself, with the largest score taken out of its weights first: rows whose sum of weights is not
-// moderate, and rows with dropout. `scores`, `factors`: room for the row's edges.
+// list[e] = values[e] for `count` numbers.
+template <typename Acc>
+EDGEWISE_INLINE void copy_numbers(const Acc* values, int64_t count, Acc* list) {
+  using V = Vec<Acc>;
+  for_vectors<Acc>(count, [&](int64_t e, int lanes)
+                              EDGEWISE_INLINE_LAMBDA { V::load(values + e).store_first(list + e, lanes); });
+}
+
+// One row by itself: rows whose sum of weights is not moderate, and rows with dropout. `scores`, `weights`:
+// room for the row's edges.
 template <typename T>
 [[gnu::noinline]] void forward_row(const AttentionForwardParams<T>& params, int64_t row,
-                                   const RowPlace& place, Accumulator<T>* scores, Accumulator<T>* factors) {
+                                   const RowPlace& place, Accumulator<T>* scores, Accumulator<T>* weights) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const CsrView& edges = params.edges;
@@ -139,20 +166,22 @@ template <typename T>
        Gathered<T>{params.key.head(place.batch, place.head), params.key.row_stride, params.head_dim, columns,
                    degree},
        static_cast<Acc>(params.scale), scores);
-  if (params.scores)
-    for_vectors<Acc>(degree, [&](int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-      V::load(scores + e).store_first(params.scores + begin + e, lanes);
-    });
-  const Acc top = largest_of(scores, degree);  // -inf for a row with no edge
-  const Acc total = exponentials(scores, degree, top, scores);
+  if (params.scores) copy_numbers(scores, degree, params.scores + begin);
+  Acc top = 0, total = exponentials(scores, degree, top, weights);
+  if (!is_moderate(total)) {
+    top = largest_of(scores, degree);  // -inf for a row with no edge
+    total = exponentials(scores, degree, top, weights);
+  }
   params.lse[row] = top + std::log(total);
+  if (params.exponentials) copy_numbers(weights, degree, params.exponentials + begin);
   if (params.dropout.p > 0) {
+    Acc* const factors = scores;  // which have done their duty
     dropout_of_row(params.dropout, place.head_index, place.query, columns, degree, factors);
     for_vectors<Acc>(degree, [&](int64_t e, int) EDGEWISE_INLINE_LAMBDA {
-      (V::load(scores + e) * V::load(factors + e)).store(scores + e);
+      (V::load(weights + e) * V::load(factors + e)).store(weights + e);
     });
   }
-  weighted_sum<T>(scores,
+  weighted_sum<T>(weights,
                   {params.value.head(place.batch, place.head), params.value.row_stride, params.value_dim,
                    columns, degree},
                   {params.output + row * params.value_dim, total > 0 || total != total ? 1 / total : 0});
@@ -197,24 +226,12 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
         own.take(group, edges.col_indices, edges.keys, run_bundles(edges, group.place.head_index, row_bytes));
         rests.take(group, edges.col_indices, stop);
         const GroupWalk walk{group, own, rests, edges.col_indices, stop};
-        const int64_t next_group = walk.end();
+        const auto kept_in = [&](Acc* list) { return KeptNumbers<Acc>{list, walk.end(), stop}; };
         group_dots<N, T>(
             walk,
             named_rows<T>(params.key.head(batch, head), params.key.row_stride, params.head_dim, edges.keys),
             OwnRows<T>{queries, params.query.row_stride}, static_cast<Acc>(params.scale), numbers,
-            [&](int64_t place, int64_t edge, int64_t count) EDGEWISE_INLINE_LAMBDA {
-              // Now and not row by row afterwards: lines come from memory while more scores are formed.
-              if (!params.scores) return;
-              for (int64_t e = 0; e < count; e += kBundle)
-                if (next_group + place + e < stop)
-                  __builtin_prefetch(params.scores + next_group + place + e, 1, 2);
-              int64_t e = 0;
-              for (; e + V::kWidth <= count; e += V::kWidth)
-                V::load(numbers + place + e).store(params.scores + edge + e);
-              if (e < count)
-                V::load(numbers + place + e)
-                    .store_first(params.scores + edge + e, static_cast<int>((count - e) % V::kWidth));
-            });
+            kept_in(params.scores));
         alignas(64) Acc totals[kGroupRows];
         group_sums<N, T>(
             walk,
@@ -225,7 +242,8 @@ void forward_of_width(const AttentionForwardParams<T>& params, int64_t row_begin
               totals[n] = total;
               return total == 0 ? Acc{0} : 1 / total;
             },
-            [&](int n) EDGEWISE_INLINE_LAMBDA { return output + n * params.value_dim; });
+            [&](int n) EDGEWISE_INLINE_LAMBDA { return output + n * params.value_dim; },
+            kept_in(params.exponentials));
         Acc* const lse = params.lse + group.rows[0].row;
         for_vectors<Acc>(group.count, [&](int64_t n, int lanes) EDGEWISE_INLINE_LAMBDA {
           log(V::load(totals + n)).store_first(lse + n, lanes);
@@ -347,18 +365,22 @@ void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t r
                                           params.value_dim, edges.keys);
         const T* const grads = params.grad_output + group.rows[0].row * params.value_dim;
         const OwnRows<T> query_rows{queries, params.query.row_stride}, grad_rows{grads, params.value_dim};
-        const auto nothing_else = [](int64_t, int64_t, int64_t) EDGEWISE_INLINE_LAMBDA {};
         own.take(group, edges.col_indices, edges.keys, run_bundles(edges, group.place.head_index, row_bytes));
         rests.take(group, edges.col_indices, stop);
         const GroupWalk walk{group, own, rests, edges.col_indices, stop};
-        if (params.scores)
+        const auto take_kept = [&](const Acc* list, Acc* to) EDGEWISE_INLINE_LAMBDA {
           for (int n = 0; n < group.count; ++n)
             own.for_row<V::kWidth>(n, [&](int64_t place, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-              load_lanes(params.scores + group.rows[n].begin + e, lanes).store(all.scores + place);
+              load_lanes(list + group.rows[n].begin + e, lanes).store(to + place);
             });
+        };
+        if (params.exponentials)
+          take_kept(params.exponentials, all.weights);
+        else if (params.scores)
+          take_kept(params.scores, all.scores);
         else
-          group_dots<N, T>(walk, keys, query_rows, scale, all.scores, nothing_else);
-        group_dots<N, T>(walk, values, grad_rows, Acc{1}, all.u, nothing_else);
+          group_dots<N, T>(walk, keys, query_rows, scale, all.scores);
+        group_dots<N, T>(walk, values, grad_rows, Acc{1}, all.u);
         for (int n = 0; n < group.count; ++n) {
           const GroupRow& row = group.rows[n];
           if (row.degree == 0) continue;
@@ -369,7 +391,8 @@ void backward_rows_in_groups(const AttentionBackwardParams<T>& params, int64_t r
           }
           // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside
           // a huge maximum.
-          const Acc total = weights_of_row(own, n, all.scores, all.weights);
+          const Acc total = params.exponentials ? total_of_row(own, n, all.weights)
+                                                : weights_of_row(own, n, all.scores, all.weights);
           const Acc ubar =
               dot(grad_rows.row(n), params.output + row.row * params.value_dim, params.value_dim);
           const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
@@ -408,7 +431,6 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
   constexpr int64_t kListAhead = 512;  // edges whose lines are asked for before they are written
   const CsrView& edges = params.edges;
   const Scratch<Acc> scratch(2, largest_degree(edges.row_offsets, row_begin, row_end));
-  Acc* const weights = scratch.buffer(0);
   const Acc scale = static_cast<Acc>(params.scale);
   const int64_t stop = edges.row_offsets[row_end];
   for_rows(edges.heads, edges.queries, row_begin, row_end, [&](int64_t row, const RowPlace& place) {
@@ -420,22 +442,31 @@ void backward_rows_one_by_one(const AttentionBackwardParams<T>& params, int64_t 
     const auto values = named_rows<T>(params.value.head(place.batch, place.head), params.value.row_stride,
                                       params.value_dim, edges.keys);
     const T* const grad = params.grad_output + row * params.value_dim;
-    if (!params.scores)
-      dots_of<N>(params.query.head(place.batch, place.head) + place.query * params.query.row_stride,
-                 Gathered<T>{keys.base, keys.stride, keys.width, indices, degree}, scale, scratch.buffer(1));
-    const Acc* const scores = params.scores ? params.scores + begin : scratch.buffer(1);
+    const Acc *scores = nullptr, *weights = nullptr;
+    Acc total;
     // Normalised by the row's own sum, as in the forward pass: lse alone loses log(total) beside a huge
     // maximum.
-    Acc total = exponentials(scores, degree, Acc{0}, weights);
-    if (!is_moderate(total) && degree > 0) total = weights_by_largest(scores, degree, weights);
+    if (params.exponentials) {
+      weights = params.exponentials + begin;
+      total = total_of(weights, degree);
+    } else {
+      if (!params.scores)
+        dots_of<N>(params.query.head(place.batch, place.head) + place.query * params.query.row_stride,
+                   Gathered<T>{keys.base, keys.stride, keys.width, indices, degree}, scale,
+                   scratch.buffer(1));
+      scores = params.scores ? params.scores + begin : scratch.buffer(1);
+      weights = scratch.buffer(0);
+      total = exponentials(scores, degree, Acc{0}, scratch.buffer(0));
+      if (!is_moderate(total) && degree > 0) total = weights_by_largest(scores, degree, scratch.buffer(0));
+    }
     const Acc ubar = dot(grad, params.output + row * params.value_dim, params.value_dim);
     const V share = V::broadcast(1 / total), mean = V::broadcast(ubar);
     const auto logit_grads = [&](V u, int64_t e, int lanes) EDGEWISE_INLINE_LAMBDA {
-      const V weight = V::load(weights + e) * share, logit_grad = weight * (u - mean);
+      const V weight = load_lanes(weights + e, lanes) * share, logit_grad = weight * (u - mean);
       if (params.rule == CreditRule::kLogit) logit_grad.store_first(params.credit + begin + e, lanes);
       if (params.rule == CreditRule::kPaper)
         (logit_grad * load_lanes(scores + e, lanes)).store_first(params.credit + begin + e, lanes);
-      weight.store_first(params.weights + begin + e, lanes);  // perhaps over the scores
+      weight.store_first(params.weights + begin + e, lanes);  // perhaps over what was kept
       logit_grad.store_first(params.logit_grads + begin + e, lanes);
       return logit_grad;
     };

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/edge_bundles.h"
 #include "kernels/cpu/gathered_rows.h"
+#include "kernels/cpu/kept_numbers.h"
 
 namespace edgewise::kernels::cpu::EDGEWISE_LEVEL {
 
@@ -99,11 +100,11 @@ template <int N, bool kAhead, typename T>
 }
 
 // numbers = factor * lefts.row(n) . row for all edges of the group, n the number of the edge's row, in the
-// order of its slots; lanes behind the end of a row hold numbers of other edges. finish(place, edge, count)
-// follows for each piece that lies in sequence both in the slots and in the list.
-template <int N, typename T, typename Finish>
+// order of its slots; lanes behind the end of a row hold numbers of other edges.
+template <int N, typename T>
 EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows, const OwnRows<T>& lefts,
-                                Accumulator<T> factor, Accumulator<T>* numbers, const Finish& finish) {
+                                Accumulator<T> factor, Accumulator<T>* numbers,
+                                const KeptNumbers<Accumulator<T>>& kept = {}) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   const RowGroup& group = walk.group;
@@ -134,14 +135,11 @@ EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows,
   for (int64_t r = 0; r < edges.runs(); r += kBatch) {
     const int64_t count = least(edges.runs() - r, kBatch);
     dots_of(edges.run(r), count, run_edges, 1, r * run_edges);
-    for (int64_t i = r; i < r + count; ++i)
-      finish(i * run_edges, edges.first_edge() + edges.run(i)->first, run_edges);
+    if (kept.list) kept.take_runs(edges, r, count, numbers);
   }
   for (int64_t b = 0; b < edges.tail_bundles(); b += kBatch)
     dots_of(edges.tail_bundle(b), least(edges.tail_bundles() - b, kBatch), kBundle, kBundlesAhead,
             edges.tail_place(0) + b * kBundle);
-  for (int n = 0; n < group.count; ++n)
-    finish(edges.tail_place(n), group.rows[n].begin + edges.tail(n), group.rows[n].bundled() - edges.tail(n));
   if constexpr (N > 0) {
     alignas(64) Acc rests[(kGroupRows + 1) * kBundle];
     const int32_t *const indices = walk.rests.indices(), *const rows_of = walk.rests.numbers();
@@ -158,7 +156,6 @@ EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows,
       const GroupRow& row = group.rows[n];
       for (int64_t e = 0; e < row.rest(); e += V::kWidth)
         V::load(from + e).store(numbers + edges.rest_place(n) + e);
-      finish(edges.rest_place(n), row.begin + row.bundled(), row.rest());
       from += row.rest();
     }
   } else {
@@ -167,9 +164,9 @@ EDGEWISE_INLINE void group_dots(const GroupWalk& walk, const NamedRows<T>& rows,
       if (row.rest() == 0) continue;
       dots(lefts.row(n), gathered(row.begin + row.bundled(), row.rest()), factor,
            numbers + edges.rest_place(n));
-      finish(edges.rest_place(n), row.begin + row.bundled(), row.rest());
     }
   }
+  if (kept.list) kept.take_ends(group, edges, numbers);
 }
 
 // What group_sums makes of the per-edge numbers before they are weights.
@@ -331,7 +328,8 @@ template <int N, bool kCounts, bool kAhead, typename T>
 template <int N, typename T, typename WeightOf, typename FactorOf, typename OutOf>
 EDGEWISE_INLINE void group_sums(const GroupWalk& walk, const NamedRows<T>& rows, Accumulator<T>* numbers,
                                 const Partials<T>& partials, const WeightOf& weight_of,
-                                const FactorOf& factor_of, const OutOf& out_of) {
+                                const FactorOf& factor_of, const OutOf& out_of,
+                                const KeptNumbers<Accumulator<T>>& kept = {}) {
   using Acc = Accumulator<T>;
   using V = Vec<Acc>;
   constexpr bool kCounts = WeightOf::kCounts;
@@ -347,6 +345,7 @@ EDGEWISE_INLINE void group_sums(const GroupWalk& walk, const NamedRows<T>& rows,
   for (int64_t r = 0; r < edges.runs(); r += kBatch) {
     const int64_t count = least(edges.runs() - r, kBatch);
     make_weights(weight_of, numbers + r * run_edges, count * run_edges);
+    if (kept.list) kept.take_runs(edges, r, count, numbers);
     if constexpr (N > 0) {
       const auto sums = rows.ahead ? sums_of_runs<N, kCounts, true, T> : sums_of_runs<N, kCounts, false, T>;
       sums(edges.run(r), count, run_edges, walk.indices + edges.first_edge(), rows, numbers + r * run_edges,
@@ -370,6 +369,7 @@ EDGEWISE_INLINE void group_sums(const GroupWalk& walk, const NamedRows<T>& rows,
     }
   }
   make_weights(weight_of, numbers + edges.tail_place(0), edges.rest_place(group.count) - edges.tail_place(0));
+  if (kept.list) kept.take_ends(group, edges, numbers);
   for (int n = 0; n < group.count; ++n) {
     const GroupRow& row = group.rows[n];
     const int64_t tail_count = row.bundled() - edges.tail(n);
