@@ -234,6 +234,57 @@ inline void set_bit(uint64_t* words, int64_t words_per_row, int64_t first_row, c
                                                                             << (pair.position() % 64);
 }
 
+// Sets the bits of a batch's edges and moves the pairs that stay open, with their numbers, to `pairs` and
+// `numbers`, where one place more may be written; returns how many. No branch: which way it goes is a coin.
+#if defined(__AVX512BW__)
+inline int64_t settle(const RefineParams& params, const OpenPair* batch, const uint64_t* fine,
+                      const Verdict& verdict, uint64_t* words, OpenPair* pairs, double* numbers) {
+  alignas(64) uint64_t places[kBatch], bits[kBatch];
+  int64_t kept = 0;
+#pragma GCC unroll 2
+  for (int64_t n = 0; n < kBatch; n += 8) {
+    const __mmask8 edges = static_cast<__mmask8>(verdict.edges >> n),
+                   open = static_cast<__mmask8>(verdict.open >> n);
+    const __m512i low_half = _mm512_set1_epi64(0xFFFFFFFF), pair = _mm512_loadu_si512(batch + n);
+    const __m512i row = _mm512_sub_epi64(_mm512_srli_epi64(pair, OpenPair::kRowShift),
+                                         _mm512_set1_epi64(params.first_row)),
+                  position = _mm512_and_si512(pair, low_half);
+    _mm512_store_si512(places + n,
+                       _mm512_add_epi64(_mm512_mul_epu32(row, _mm512_set1_epi64(params.words_per_row)),
+                                        _mm512_srli_epi64(position, 6)));
+    _mm512_store_si512(bits + n, _mm512_maskz_sllv_epi64(edges, _mm512_set1_epi64(1),
+                                                         _mm512_and_si512(position, _mm512_set1_epi64(63))));
+    // Byte and finer bits, 40 in all.
+    const __m512i number =
+        _mm512_and_si512(_mm512_or_si512(_mm512_andnot_si512(low_half, pair),
+                                         _mm512_and_si512(_mm512_loadu_si512(fine + n), low_half)),
+                         _mm512_set1_epi64((int64_t{1} << OpenPair::kRowShift) - 1));
+    const int count = std::popcount(static_cast<uint32_t>(open));
+    const __mmask8 first = static_cast<__mmask8>((1u << count) - 1);
+    _mm512_mask_storeu_epi64(pairs + kept, first, _mm512_maskz_compress_epi64(open, pair));
+    _mm512_mask_storeu_pd(
+        numbers + kept, first,
+        _mm512_maskz_compress_pd(open, _mm512_mul_pd(_mm512_cvtepu64_pd(number), _mm512_set1_pd(0x1.0p-40))));
+    kept += count;
+  }
+#pragma GCC unroll 16
+  for (int n = 0; n < kBatch; ++n) words[places[n]] |= bits[n];
+  return kept;
+}
+#else
+inline int64_t settle(const RefineParams& params, const OpenPair* batch, const uint64_t* fine,
+                      const Verdict& verdict, uint64_t* words, OpenPair* pairs, double* numbers) {
+  int64_t kept = 0;
+  for (int64_t n = 0; n < kBatch; ++n) {
+    set_bit(words, params.words_per_row, params.first_row, batch[n], verdict.edges >> n & 1);
+    pairs[kept] = batch[n];
+    numbers[kept] = (batch[n].byte() + static_cast<uint32_t>(fine[n]) * 0x1.0p-32) * 0x1.0p-8;
+    kept += verdict.open >> n & 1;
+  }
+  return kept;
+}
+#endif
+
 }  // namespace
 
 int64_t squeeze(const SqueezeParams& params, const SqueezeRow& row, uint32_t row_index, int64_t count,
@@ -261,21 +312,20 @@ int64_t refine(const RefineParams& params, OpenPair* pairs, int64_t count, uint6
   const PhiloxKeys keys(params.stream_key);
   int64_t kept = 0;
   for (int64_t begin = 0; begin < count; begin += kBatch) {
-    const int64_t batch = count - begin < kBatch ? count - begin : kBatch;
     alignas(64) OpenPair mine[kBatch];
     alignas(64) uint64_t fine[kBatch];
-    std::memcpy(mine, pairs + begin, static_cast<size_t>(batch) * sizeof(OpenPair));
-    for (int64_t n = batch; n < kBatch; ++n) mine[n] = mine[0];
+    uint32_t there = (1u << kBatch) - 1;
+    if (count - begin >= kBatch) {
+      std::memcpy(mine, pairs + begin, sizeof(mine));
+    } else {
+      there = (1u << (count - begin)) - 1;
+      for (int64_t n = 0; n < kBatch; ++n) mine[n] = pairs[begin + n < count ? begin + n : begin];
+    }
     draw_fine(keys, &mine[0].bits, fine);
     draw_fine(keys, &mine[8].bits, fine + 8);
-    const Verdict verdict = judge(params, mine, fine);
-    // No branch: which way it goes is a coin.
-    for (int64_t n = 0; n < batch; ++n) {
-      set_bit(words, params.words_per_row, params.first_row, mine[n], verdict.edges >> n & 1);
-      pairs[kept] = mine[n];
-      numbers[kept] = (mine[n].byte() + static_cast<uint32_t>(fine[n]) * 0x1.0p-32) * 0x1.0p-8;
-      kept += verdict.open >> n & 1;
-    }
+    Verdict verdict = judge(params, mine, fine);
+    verdict.edges &= there, verdict.open &= there;
+    kept += settle(params, mine, fine, verdict, words, pairs + kept, numbers + kept);
   }
   return kept;
 }
