@@ -24,9 +24,11 @@
 #include <cmath>
 #include <iostream>
 #include <limits>
+#include <optional>
 
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_cells.h"
 #include "bench_cuda_report.h"
 #include "published_path.h"
 #include "validators.h"
@@ -168,8 +170,14 @@ at::Tensor scattered_attention(const Inputs& in, const at::Tensor& rows, const a
       .view(in.query.sizes());
 }
 
+// What a cell of the benchmark found.
+struct Rows {
+  std::vector<CudaRow> times;
+  std::vector<MemoryRow> memory;
+};
+
 // Edges as blocks on the diagonal: most tiles are empty.
-void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, CudaReport& report) {
+void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Rows& found) {
   const int64_t n = in.query.size(2), size = std::min(a.blocks, n), items = in.query.size(0);
   const auto int_options = at::TensorOptions().dtype(at::kInt).device(at::kCUDA);
   const at::Tensor first = at::arange(n, int_options).div(size, "floor") * size;
@@ -190,10 +198,10 @@ void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Cu
   const Times times =
       time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double density = static_cast<double>(size) / static_cast<double>(n);
-  report.add({a.row("forward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.forward,
-              dense.forward, a.dtype});
-  report.add({a.row("backward, blocks on the diagonal"), n, in.query.size(3), 0, density, times.backward,
-              dense.backward, a.dtype});
+  found.times.push_back({a.row("forward, blocks on the diagonal"), n, in.query.size(3), 0, density,
+                         times.forward, dense.forward, a.dtype});
+  found.times.push_back({a.row("backward, blocks on the diagonal"), n, in.query.size(3), 0, density,
+                         times.backward, dense.backward, a.dtype});
 }
 
 // One long sequence with a few random edges a row, where no dense attention is measured beside it.
@@ -221,7 +229,7 @@ int run_long(const Arguments& a) {
   return 0;
 }
 
-void measure_density(const Arguments& a, Inputs& in, const Times& dense, double density, CudaReport& report) {
+void measure_density(const Arguments& a, Inputs& in, const Times& dense, double density, Rows& found) {
   const int64_t n = in.query.size(2), dim = in.query.size(3);
   bool first = true;
   for (const int64_t clusters : a.clusters) {
@@ -241,7 +249,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     options.dropout_p = a.dropout;
     const EdgeSet edges = sample();
     const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
-      report.add({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype});
+      found.times.push_back({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype});
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
     const Times given = time_attention(a, in, plain);
@@ -296,7 +304,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       credit.probes.reset();  // of the last step
       const double mine = cuda_peak_bytes(step);
       in.drop_gradients();
-      report.add_memory({n, dim, clusters, density, mine, cuda_peak_bytes(published_step)});
+      found.memory.push_back({n, dim, clusters, density, mine, cuda_peak_bytes(published_step)});
     }
     first = false;
   }
@@ -314,14 +322,36 @@ int run(const Arguments& a) {
   at::globalContext().setFloat32MatmulPrecision(a.allow_tf32 ? "high" : "highest");
   if (a.long_tokens > 0) return run_long(a);
   CudaReport report(a.json);
+  std::optional<Inputs> in;  // of the head dim and length that the next cells share, and dense over them
+  Times dense;
+  std::vector<Cell> cells;
   for (const int64_t dim : a.dims)
     for (const int64_t n : a.lengths) {
-      Inputs in = make_inputs(a, n, dim);
-      const Times dense = time_dense(a, in);
-      for (const double density : a.densities) measure_density(a, in, dense, density, report);
-      if (a.blocks > 0) measure_blocks(a, in, dense, report);
+      const auto add_cell = [&](const std::string& what, const std::string& value, bool first,
+                                const auto& measure) {
+        cells.push_back({{{"dim", std::to_string(dim)}, {"n", std::to_string(n)}, {what, value}},
+                         [=, &a, &in, &dense, &report] {
+                           if (first) {
+                             in.reset();  // before others take its place
+                             in = make_inputs(a, n, dim);
+                             dense = time_dense(a, *in);
+                           }
+                           Rows found;
+                           measure(found);
+                           return [found = std::move(found), &report] {
+                             for (const CudaRow& row : found.times) report.add(row);
+                             for (const MemoryRow& row : found.memory) report.add_memory(row);
+                           };
+                         }});
+      };
+      for (const double density : a.densities)
+        add_cell("density", percent(density, 2), density == a.densities.front(),
+                 [=, &a, &in, &dense](Rows& found) { measure_density(a, *in, dense, density, found); });
+      if (a.blocks > 0)
+        add_cell("blocks", std::to_string(a.blocks), a.densities.empty(),
+                 [&a, &in, &dense](Rows& found) { measure_blocks(a, *in, dense, found); });
     }
-  report.print();
+  measure_cells("bench cuda", cells, [&] { report.print(); });
   if (!a.plot.empty()) report.plot(a.plot);
   return 0;
 }

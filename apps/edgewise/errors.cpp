@@ -57,6 +57,7 @@ std::string unknown_device(const std::string& message) {
 Explained explain_error(std::string message, const std::string& command) {
   message = one_line(std::move(message));
   if (const std::string device = unknown_device(message); !device.empty()) return {device, 2};
+  if (message.starts_with("--set ")) return {message, 2};  // a recipe's key or value, from the command line
   const std::string lack = lack_of_memory(message);
   // The message of a child process has been explained there.
   if (lack.empty() || has(message, kLower)) return {message, 1};

@@ -89,6 +89,16 @@ TEST(Usage, IsExplainedInOneLine) {
   }
 }
 
+TEST(Usage, OfAKeyOrValueThatNoRecipeHas) {
+  const kit::ScratchFolder scratch;
+  for (const std::string set : {"train.steps=many", "train.stps=3", "train.steps"}) {
+    const Call result =
+        call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/demo/edgewise.toml", "--set", set});
+    EXPECT_EQ(result.status, 2) << set;
+    EXPECT_THAT(result.err, testing::HasSubstr("--set " + set + ": "));
+  }
+}
+
 TEST(Usage, OfADeviceThatIsNoneNamesThoseThatAre) {
   const kit::ScratchFolder scratch;
   const Call result = call(scratch, {"doctor", "--explain", "--device", "gpu"});
