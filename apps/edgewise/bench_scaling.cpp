@@ -12,15 +12,18 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include "bench.h"
+#include "bench_case.h"
 #include "bench_cells.h"
 #include "bench_child.h"
 #include "table.h"
@@ -33,11 +36,14 @@ struct Arguments {
   std::vector<int64_t> lengths = {4096, 8192, 16384, 32768, 65536};
   double edges_per_row = 32;
   int64_t clusters = 32, dim = 32, heads = 2;
+  std::string device = "cpu", dtype = "fp32";
   double seconds = 1;
   int64_t rounds = 3;
   int64_t dense_up_to = 8192;
   bool json = false;
   int64_t one = 0;  // hidden: measure one length and print the numbers
+
+  bool on_cuda() const { return device == "cuda"; }
 };
 
 struct Measured {
@@ -55,54 +61,89 @@ struct Measured {
   }
 };
 
+// The layer of one length: edges and probes drawn anew for every step.
+class Layer {
+ public:
+  explicit Layer(const Arguments& a, int64_t n) : on_cuda_(a.on_cuda()) {
+    const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(a.on_cuda() ? at::kCUDA : at::kCPU);
+    const double largest_p = a.edges_per_row / static_cast<double>(n);
+    // Memberships around 1/2, as a layer starts, scaled so that a row has edges_per_row edges on average.
+    const auto half = [&] { return at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25; };
+    credit_.query_membership = half().to(options).requires_grad_();
+    credit_.key_side =
+        (half() * (largest_p / (0.25 * static_cast<double>(a.clusters)))).to(options).requires_grad_();
+    const auto make = [&] { return at::randn({1, a.heads, n, a.dim}).to(options); };
+    query_ = make().requires_grad_(), key_ = make().requires_grad_(), value_ = make().requires_grad_();
+    grad_ = make();
+    credit_.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
+    if (on_cuda_) sampling_.probe_unit = 16;  // where edges are lists there are no others
+  }
+
+  const EdgeSet& edges() const { return *edges_; }
+  void sample() {
+    ++sampling_.random.step;
+    edges_ = sample_sbm_edges(credit_.query_membership, credit_.key_side, sampling_);
+    credit_.probes = sample_probe_edges(*edges_, credit_.probe_rates, sampling_);
+  }
+  void forward() { functional::edge_attention(query_, key_, value_, *edges_, credit_); }
+  void both() {
+    for (const at::Tensor& x : {query_, key_, value_, credit_.query_membership, credit_.key_side})
+      x.mutable_grad() = at::Tensor();
+    functional::edge_attention(query_, key_, value_, *edges_, credit_).output.backward(grad_);
+  }
+  // The transposed edges belong to the step, so every repeat makes them anew.
+  void forget_transposed() {
+    const auto fresh = [](const EdgeSet& edges) {
+      return EdgeSet::from_trusted_csr(edges.shape(), edges.row_offsets(), edges.col_indices());
+    };
+    edges_ = fresh(*edges_);
+    credit_.probes = fresh(*credit_.probes);
+  }
+  Body dense() const { return dense_attention(query_, key_, value_, true); }
+
+  // What a body takes; a GPU is waited for.
+  double time(const Body& body, double seconds) const {
+    return measure(
+               [&] {
+                 body();
+                 if (on_cuda_) torch::cuda::synchronize();
+               },
+               seconds)
+        .median_ms;
+  }
+  // Of one whole step, the first.
+  double peak_bytes() {
+    const auto step = [&] { sample(), both(); };
+    if (on_cuda_) return cuda_peak_bytes(step);
+    const int64_t before = io::current_memory_bytes();
+    step();
+    return static_cast<double>(io::peak_memory_bytes() - before);
+  }
+
+ private:
+  bool on_cuda_;
+  at::Tensor query_, key_, value_, grad_;  // [1, H, n, D]
+  EdgeCredit credit_;
+  SampleOptions sampling_;
+  std::optional<EdgeSet> edges_;
+};
+
 // Runs in the child process.
 int measure_one(const Arguments& a) {
-  const int64_t n = a.one;
-  const double largest_p = a.edges_per_row / static_cast<double>(n);
-  // Memberships around 1/2, as a layer starts, scaled so that a row has edges_per_row edges on average.
-  const at::Tensor membership = (at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25).requires_grad_();
-  at::Tensor side = at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25;
-  side = (side * (largest_p / (0.25 * static_cast<double>(a.clusters)))).requires_grad_();
-  const auto make = [&] { return at::randn({1, a.heads, n, a.dim}).requires_grad_(); };
-  const at::Tensor q = make(), k = make(), v = make(), grad = at::randn({1, a.heads, n, a.dim});
-
-  const int64_t before = io::current_memory_bytes();
+  Layer layer(a, a.one);
   Measured result;
-  SampleOptions sampling;
-  EdgeCredit credit;
-  credit.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
-  const auto sample = [&] {
-    ++sampling.random.step;
-    EdgeSet edges = sample_sbm_edges(membership, side, sampling);
-    credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
-    return edges;
-  };
-  EdgeSet edges = sample();
-  result.edges = static_cast<double>(edges.edge_count());
-  credit.query_membership = membership;
-  credit.key_side = side;
-  functional::LearnedAttention output = functional::edge_attention(q, k, v, edges, credit);
-  output.output.backward(grad);
-  // Peak of one whole step; the repeats below only take time.
-  result.peak_bytes = static_cast<double>(io::peak_memory_bytes() - before);
-
-  result.sample_ms = measure([&] { edges = sample(); }, a.seconds).median_ms;
-  result.forward_ms =
-      measure([&] { output = functional::edge_attention(q, k, v, edges, credit); }, a.seconds).median_ms;
-  result.both_ms =
-      measure(
-          [&] {
-            // The transposed edges belong to the step, so every repeat makes them anew.
-            const EdgeSet fresh =
-                EdgeSet::from_trusted_csr(edges.shape(), edges.row_offsets(), edges.col_indices());
-            credit.probes = EdgeSet::from_trusted_csr(credit.probes->shape(), credit.probes->row_offsets(),
-                                                      credit.probes->col_indices());
-            for (const at::Tensor& x : {q, k, v, membership, side}) x.mutable_grad() = at::Tensor();
-            functional::edge_attention(q, k, v, fresh, credit).output.backward(grad);
-          },
-          a.seconds)
-          .median_ms;
-  if (n <= a.dense_up_to) result.dense_ms = measure(dense_attention(q, k, v, true), a.seconds).median_ms;
+  result.peak_bytes = layer.peak_bytes();  // the repeats below only take time
+  result.edges = static_cast<double>(layer.edges().edge_count());
+  result.sample_ms = layer.time([&] { layer.sample(); }, a.seconds);
+  if (a.on_cuda()) {
+    // Tiles keep what they were turned into, so every repeat draws anew; what that takes is known.
+    result.forward_ms = layer.time([&] { layer.sample(), layer.forward(); }, a.seconds) - result.sample_ms;
+    result.both_ms = layer.time([&] { layer.sample(), layer.both(); }, a.seconds) - result.sample_ms;
+  } else {
+    result.forward_ms = layer.time([&] { layer.forward(); }, a.seconds);
+    result.both_ms = layer.time([&] { layer.forget_transposed(), layer.both(); }, a.seconds);
+  }
+  if (a.one <= a.dense_up_to) result.dense_ms = layer.time(layer.dense(), a.seconds);
   std::cout << std::setprecision(17) << result.edges << " " << result.sample_ms << " " << result.forward_ms
             << " " << result.both_ms << " " << result.dense_ms << " " << result.peak_bytes << "\n";
   return 0;
@@ -112,7 +153,7 @@ Measured measure_in_child(const Arguments& a, int64_t n) {
   std::ostringstream arguments;
   arguments << "bench scaling --one " << n << " --edges-per-row " << a.edges_per_row << " --clusters "
             << a.clusters << " --dim " << a.dim << " --heads " << a.heads << " --seconds " << a.seconds
-            << " --dense-up-to " << a.dense_up_to;
+            << " --dense-up-to " << a.dense_up_to << " --device " << a.device << " --dtype " << a.dtype;
   const std::string what = "bench scaling: the measurement of n = " + std::to_string(n);
   const std::string line = last_line_of_child(arguments.str(), what);
   Measured result;
@@ -133,9 +174,11 @@ double exponent(const std::vector<int64_t>& lengths, const std::vector<double>& 
   return (count * sxy - sx * sy) / (count * sxx - sx * sx);
 }
 
-std::string json_of(int64_t n, const Measured& m) {
+std::string json_of(const Arguments& a, int64_t n, const Measured& m) {
   train::MetricRecord record = {{"case", std::string("scaling")},
                                 {"n", n},
+                                {"device", a.device},
+                                {"dtype", a.dtype},
                                 {"edges", static_cast<int64_t>(m.edges)},
                                 {"sample_ms", m.sample_ms},
                                 {"forward_ms", m.forward_ms},
@@ -157,7 +200,7 @@ void print_rows(const Arguments& a, const std::vector<int64_t>& lengths, const s
     times.push_back(m.total_ms());
     peaks.push_back(m.peak_bytes);
     if (a.json) {
-      std::cout << json_of(n, m) << std::endl;
+      std::cout << json_of(a, n, m) << std::endl;
       continue;
     }
     const auto growth = [&](const std::vector<double>& values) {
@@ -175,6 +218,8 @@ void print_rows(const Arguments& a, const std::vector<int64_t>& lengths, const s
 }
 
 int run(const Arguments& a) {
+  TORCH_CHECK(!a.on_cuda() || torch::cuda::is_available(),
+              "bench scaling: expected a CUDA device; found none");
   if (a.one > 0) return measure_one(a);
   // Round after round over all lengths: a slow minute is not the fate of one length alone.
   std::vector<Measured> all;  // of the lengths that had their first round
@@ -212,6 +257,12 @@ void add_bench_scaling(CLI::App& bench, Action& action) {
       ->check(whole_number(1));
   command->add_option("--dim", arguments->dim, "head dim")->capture_default_str()->check(whole_number(1));
   command->add_option("--heads", arguments->heads, "heads")->capture_default_str()->check(whole_number(1));
+  command->add_option("--device", arguments->device, "cpu, cuda")
+      ->capture_default_str()
+      ->check(one_of({"cpu", "cuda"}));
+  command->add_option("--dtype", arguments->dtype, "fp32, bf16")
+      ->capture_default_str()
+      ->check(one_of({"fp32", "bf16"}));
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()
       ->check(number_above(0));

@@ -25,6 +25,7 @@
 #include "graph/checks.h"
 #include "graph/edge_windows.h"
 #include "graph/huge_pages.h"
+#include "graph/lists_cuda.h"
 #include "graph/tiles.h"
 #include "graph/tiles_cuda.h"
 #include "kernels/cpu/transpose.h"
@@ -220,6 +221,8 @@ const TransposedEdges& EdgeSet::transposed() const {
     params.column_offsets[0] = 0;
     at::parallel_for(0, shape.batch * shape.heads, 1,
                      [&](int64_t begin, int64_t end) { kernels::cpu::transpose_heads(params, begin, end); });
+  } else if (auto lists = graph::cuda_transposed_lists(shape, row_offsets(), col_indices())) {
+    result = std::move(*lists);
   } else {
     const at::Tensor rows = edge_rows();
     const int64_t queries = std::max<int64_t>(shape.queries, 1);

@@ -1,13 +1,12 @@
 // Bit tiles of CUDA tensors: tensors to raw pointers and a launch.
 #include "graph/tiles_cuda.h"
 
-#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/edge_windows.h"
+#include "graph/lists_cuda.h"
 
 namespace edgewise::graph {
 
@@ -38,8 +37,7 @@ std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, co
       "what takes "
       "a call and why");
   const at::Tensor degrees = cuda_tile_degrees(shape, tiles);
-  at::Tensor offsets = at::zeros({shape.rows() + 1}, tiles.options().dtype(at::kLong));
-  offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees, 0, at::kLong));
+  at::Tensor offsets = cuda_offsets(degrees);
   const int64_t edges = offsets.select(0, shape.rows()).item<int64_t>();
   at::Tensor columns = at::empty({edges}, tiles.options());
   check_launch("tiles_to_columns", kernels::cuda::launch_tiles_to_columns(

@@ -1,7 +1,8 @@
-// In place of tiles_cuda.cpp in a build without CUDA.
+// In place of tiles_cuda.cpp and lists_cuda.cpp in a build without CUDA.
 #include <c10/util/Exception.h>
 
 #include "graph/edge_windows.h"
+#include "graph/lists_cuda.h"
 #include "graph/tiles_cuda.h"
 
 namespace edgewise::graph {
@@ -35,6 +36,10 @@ at::Tensor cuda_used_tiles(const EdgeShape&, const at::Tensor&) {
 
 EdgeWindows edge_windows(const EdgeShape&, const at::Tensor&, const SparseHeads&, bool) {
   not_built();
+}
+
+std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape&, const at::Tensor&, const at::Tensor&) {
+  return std::nullopt;
 }
 
 }  // namespace edgewise::graph

@@ -45,6 +45,7 @@ AttentionForward gather_forward(const AttentionInputs& in, AttentionForward resu
   fill_forward<T>(params, in, result);
   params.edges = {in.edges.row_offsets().const_data_ptr<int64_t>(),
                   in.edges.col_indices().const_data_ptr<int32_t>()};
+  params.dropout = gather_dropout(in);
   check_launch("gather_forward", kernels::cuda::launch_gather_forward(params, current_stream()));
   return result;
 }

@@ -106,6 +106,7 @@ void gather_backward(const AttentionInputs& in, const AttentionForward& forward,
   };
   params.edges = by_queries(in.edges);
   params.edges_by_keys = by_keys(in.edges);
+  params.dropout = gather_dropout(in);
   std::optional<LearnerTensors> learner;
   if (request.learner) {
     const EdgeCredit& credit = *request.learner;

@@ -6,12 +6,15 @@
 
 #include "kernels/cuda/gather_params.h"
 #include "kernels/cuda/window_params.h"
+#include "ops/cuda_sampling.h"
 
 namespace edgewise::ops {
 namespace {
 
 // Below this density visiting edges one by one beats tiles (docs/kernels/cuda-gather.md).
 constexpr double kGatherDensity = 0.022;
+// With dropout windows go on longer, by prediction: nobody has timed lists with it.
+constexpr double kGatherDensityWithDropout = 0.004;
 constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
 
 double forward_window_density(int64_t head_dim, std::optional<double> backward, bool dropout) {
@@ -59,7 +62,6 @@ std::string float_reason(const AttentionInputs& in) {
   std::string reason =
       "float32 products by " + std::string(to_string(in.matmul)) + " (" + float32_matmul_reason() + ")";
   if (in.matmul == Float32Matmul::kIeee) return reason + ": tensor cores have none";
-  if (in.dropout_p > 0) return reason + ": only tiles know dropout";
   if (in.learner_fixes) return reason + ": only tiles know edges that the learner did not decide";
   if (!tiles_take(in.edges.shape())) return reason + ": too many pairs for tiles";
   if (!in.known_edges) return reason + ": nobody has counted the edges";
@@ -76,7 +78,6 @@ double backward_window_density(int64_t head_dim, int64_t clusters, bool dropout)
 
 bool by_gather(const AttentionInputs& in) {
   if (in.query.scalar_type() == at::kFloat && in.matmul == Float32Matmul::kIeee) return true;
-  if (in.dropout_p > 0) return false;  // only tiles and windows know dropout
   if (in.query.scalar_type() == at::kFloat) {
     if (in.learner_fixes) return false;  // only tiles know these
     if (!tiles_take(in.edges.shape())) return true;
@@ -84,7 +85,9 @@ bool by_gather(const AttentionInputs& in) {
     const FloatCosts costs = float_costs(in, *in.known_edges);
     return costs.gather_ms < costs.tiles_ms;
   }
-  return rarer_than(kGatherDensity, in.edges);
+  if (!fits_tiles(in.edges.shape())) return in.edges.has_csr();
+  if (in.learner_fixes) return false;
+  return rarer_than(in.dropout_p > 0 ? kGatherDensityWithDropout : kGatherDensity, in.edges);
 }
 
 std::optional<double> backward_lists(const AttentionInputs& in) {
@@ -130,15 +133,13 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   if (at::cuda::getDeviceProperties(in.query.get_device())->major != 9)
     return {"", "the kernels are built for Hopper (compute capability 9.0)"};
   if (dtype != at::kBFloat16 && dtype != at::kFloat) return {"", "the kernels take bfloat16 and float32"};
-  if (in.dropout_p > 0 && dtype == at::kFloat && in.matmul == Float32Matmul::kIeee)
-    return {"", "dropout on the attention weights in float32 with ieee products"};
   if (in.value.size(3) != dim) return {"", "value and key of different head dims"};
   if (in.edges.shape().pairs() == 0) return {"", "no pairs"};
   const bool gather = by_gather(in);
   if (!gather && in.edges.shape().batch * in.edges.shape().heads > 65535)
     return {"", "more than 65,535 items x heads in tiles"};
   if (!gather && dtype == at::kFloat && !tiles_take(in.edges.shape()))
-    return {"", "too many pairs for tiles, which dropout and a union with a pattern need in float32"};
+    return {"", "too many pairs for tiles, which a union with a pattern needs in float32"};
   const int64_t clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
   if (gather && credit && credit->fixed)
     return {"", "edges that the learner did not decide (a union with a pattern), one by one"};

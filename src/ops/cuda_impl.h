@@ -37,11 +37,12 @@ AttentionForward cuda_forward(const AttentionInputs& in);
 AttentionBackward cuda_backward(const AttentionInputs& in, const AttentionForward& forward,
                                 const at::Tensor& grad_output, const CreditRequest& credit);
 
-// Samplers over bit tiles. `refusal` is empty when they take the call.
+// Samplers: bit tiles, or lists where there are too many pairs for them. `refusal` is empty when they take
+// the call.
 std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler);
 EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                     const SampleOptions& options);
-std::string cuda_probe_refusal(const EdgeSet& edges);
+std::string cuda_probe_refusal(const EdgeSet& edges, int64_t probe_unit);
 EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates,
                            const SampleOptions& options);
 

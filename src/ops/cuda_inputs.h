@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/cuda_launch.h"
+#include "kernels/cuda/gather_params.h"
 #include "ops/attention_impl.h"
 
 namespace edgewise::ops {
@@ -56,6 +57,11 @@ inline const uint16_t* dropped_bits(const graph::EdgeWindows& windows) {
 }
 inline float keep_scale(const AttentionInputs& in) {
   return in.dropout_p < 1 ? static_cast<float>(1 / (1 - in.dropout_p)) : 0;
+}
+
+inline kernels::cuda::GatherDropout gather_dropout(const AttentionInputs& in) {
+  if (in.dropout_p == 0) return {};
+  return {stream_keys(in), in.dropout_p, keep_scale(in)};
 }
 
 inline kernels::cuda::Tf32 tf32_products(const AttentionInputs& in) {

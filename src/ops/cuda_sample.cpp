@@ -1,16 +1,18 @@
-// SBM edges and probe edges on CUDA, as bit tiles.
+// SBM edges and probe edges on CUDA, as bit tiles; as lists where those would be too many
+// (cuda_list_sample.cpp).
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/tiles.h"
+#include "kernels/cuda/list_params.h"
 #include "kernels/pair_numbers.h"
 #include "ops/cuda_impl.h"
+#include "ops/cuda_sampling.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"
 
@@ -21,43 +23,14 @@ using graph::check_launch;
 using graph::current_stream;
 using graph::tile_shape;
 using graph::words_of;
-using kernels::cuda::HeadTensor;
 
-// One bit per pair must fit comfortably.
-constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
 // Room for pairs that the products leave open: of random numbers a few in 10^4.
 constexpr int64_t kPairsPerOpenPlace = 512;
-
-// Up to this bound in the mean thinning beats the products (docs/kernels/cuda-windows.md), which cost more
-// with more clusters and three times as much in fp32. The direct sampler can be asked for.
-float thinning_bound(Sampler sampler, int64_t clusters, bool fp32) {
-  if (sampler == Sampler::kThinning) return 1;
-  return (clusters >= 128 ? 0.05f : 0.033f) * (fp32 ? 1.3f : 1);
-}
 
 bool thins(Sampler sampler, int64_t clusters) {
   return sampler != Sampler::kDirect && kernels::cuda::thin_sample_takes(clusters);
 }
 
-int64_t padded_clusters(int64_t clusters) {
-  int64_t wanted = 32;
-  while (wanted < clusters) wanted *= 2;
-  return wanted;
-}
-at::Tensor padded(const at::Tensor& membership) {
-  const int64_t missing = padded_clusters(membership.size(3)) - membership.size(3);
-  return (missing > 0 ? at::constant_pad_nd(membership, {0, missing}) : membership).contiguous();
-}
-template <typename T>
-HeadTensor<const T> view(const at::Tensor& x) {
-  return {reinterpret_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
-}
-at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device) {
-  return mask ? mask->to(device).contiguous() : at::Tensor();
-}
-const uint8_t* bytes_of(const at::Tensor& mask) {
-  return mask.defined() ? reinterpret_cast<const uint8_t*>(mask.const_data_ptr<bool>()) : nullptr;
-}
 at::Tensor column_words(const EdgeShape& shape, at::Device device) {
   return at::empty({shape.batch, (shape.keys + 63) / 64, 4},
                    at::TensorOptions().dtype(at::kInt).device(device));
@@ -71,13 +44,15 @@ std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeSh
     return "the kernels are built for Hopper (compute capability 9.0)";
   if (sampler != Sampler::kAuto && sampler != Sampler::kDirect && sampler != Sampler::kThinning)
     return "only the direct sampler and thinning run on CUDA";
-  if (!kernels::cuda::tile_sample_takes(padded_clusters(query_membership.size(3))))
+  if (!kernels::cuda::tile_sample_takes(sampling_clusters(query_membership.size(3))))
     return "more than 256 clusters";
   if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
     return "memberships that are neither float32 nor bfloat16";
   if (shape.batch * shape.heads > 65535) return "more than 65,535 items x heads";
-  if (static_cast<double>(shape.pairs()) / 8 > kLargestTileBytes)
-    return "one bit per pair would take more than 16 GiB";
+  if (!fits_tiles(shape)) {
+    if (sampler == Sampler::kDirect) return "the direct sampler's bit per pair would take more than 16 GiB";
+    if (shape.keys > kernels::cuda::kMostListKeys) return "more than 16,777,215 keys";
+  }
   return "";
 }
 
@@ -85,19 +60,12 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
                     const SampleOptions& options) {
   const at::Device device = query_membership.device();
   const c10::cuda::CUDAGuard guard(device);
+  if (cuda_samples_lists(query_membership, key_side, shape, options))
+    return cuda_sample_lists(query_membership, key_side, shape, options);
   const auto int64_options = at::TensorOptions().dtype(at::kLong).device(device);
-  kernels::cuda::TileSampleParams params;
-  params.shape = tile_shape(shape);
-  const at::Tensor queries = padded(query_membership), keys = padded(key_side);
-  params.clusters = queries.size(3);
-  const bool split = queries.scalar_type() == at::kFloat;
-  if (split) {
-    params.exact_query_membership = view<float>(queries);
-    params.exact_key_side = view<float>(keys);
-  } else {
-    params.query_membership = view<kernels::Bf16>(queries);
-    params.key_side = view<kernels::Bf16>(keys);
-  }
+  const SamplingTensors tensors(query_membership, key_side, shape, options);
+  kernels::cuda::TileSampleParams params = tensors.params();
+  const bool split = tensors.split();
   const auto staged = [&](int64_t tokens) {
     return at::empty({shape.batch * shape.heads, (tokens + 63) / 64, 64, params.clusters * (split ? 2 : 1)},
                      at::TensorOptions().dtype(at::kBFloat16).device(device));
@@ -105,15 +73,6 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   const at::Tensor query_tiles = split ? staged(shape.queries) : at::Tensor(), key_tiles = staged(shape.keys);
   if (split) params.query_tiles = static_cast<kernels::Bf16*>(query_tiles.mutable_data_ptr());
   params.key_tiles = static_cast<kernels::Bf16*>(key_tiles.mutable_data_ptr());
-  params.poisson = options.law == EdgeLaw::kPoisson;
-  params.exploration = static_cast<float>(options.exploration);
-  const at::Tensor query_mask = mask_bytes(options.query_mask, device),
-                   key_mask = mask_bytes(options.key_mask, device);
-  params.query_mask = bytes_of(query_mask);
-  params.key_mask = bytes_of(key_mask);
-  params.is_causal = options.is_causal;
-  const at::Tensor streams = stream_keys_on(device, options.random, kernels::Purpose::kEdges, shape);
-  params.edge_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
   const at::Tensor tiles = graph::empty_tiles(shape, device, /*zeroed=*/shape.keys == 0);
   params.tiles = words_of(tiles);
   const at::Tensor counts = at::zeros({shape.batch, shape.heads}, int64_options);
@@ -141,8 +100,16 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   return EdgeSet::from_trusted_tiles(shape, tiles, counts);
 }
 
-std::string cuda_probe_refusal(const EdgeSet& edges) {
-  return edges.device().is_cuda() && !edges.has_csr() ? "" : "the edges are not tiles on a CUDA device";
+std::string cuda_probe_refusal(const EdgeSet& edges, int64_t probe_unit) {
+  if (!edges.device().is_cuda()) return "the edges are not on a CUDA device";
+  if (!edges.has_csr()) return "";
+  if (at::cuda::getDeviceProperties(edges.device().index())->major != 9)
+    return "the kernels are built for Hopper (compute capability 9.0)";
+  if (edges.shape().batch * edges.shape().heads > 65535) return "more than 65,535 items x heads";
+  if (probe_unit == 1 && !fits_tiles(edges.shape()))
+    return "probes one by one would take a bit per pair, more than 16 GiB; attention.probe_unit = 16 does "
+           "not";
+  return "";
 }
 
 EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates,
@@ -150,6 +117,7 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const EdgeShape& shape = edges.shape();
   const at::Device device = edges.device();
   const c10::cuda::CUDAGuard guard(device);
+  if (edges.has_csr() && options.probe_unit > 1) return cuda_list_probes(edges, rates, options);
   const at::Tensor streams = stream_keys_on(device, options.random, kernels::Purpose::kProbes, shape);
   const auto rates_now = [rates, again = options.rates_again] { return again ? again() : rates; };
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),

@@ -4,6 +4,7 @@
 
 #include "ops/cuda_impl.h"
 #include "ops/cuda_rows.h"
+#include "ops/cuda_sampling.h"
 #include "ops/cuda_walk.h"
 #include "ops/step_graph.h"
 
@@ -34,11 +35,17 @@ std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) {
 EdgeSet cuda_sample(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_sbm_edges: ", kWhy);
 }
-std::string cuda_probe_refusal(const EdgeSet&) {
+std::string cuda_probe_refusal(const EdgeSet&, int64_t) {
   return kWhy;
 }
 EdgeSet cuda_sample_probes(const EdgeSet&, const std::vector<double>&, const SampleOptions&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_probe_edges: ", kWhy);
+}
+bool cuda_samples_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
+  return false;
+}
+EdgeSet cuda_sample_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_sbm_edges: ", kWhy);
 }
 std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t, int64_t) {
   return kWhy;

@@ -460,7 +460,7 @@ EdgeSet sample_probe_edges(const EdgeSet& edges, const std::vector<double>& rate
   TORCH_CHECK_VALUE(options.probe_unit == 1 || options.probe_unit == kernels::kProbeUnit,
                     "sample_probe_edges: expected probe_unit 1 or 16; got ", options.probe_unit);
   const bool units = options.probe_unit > 1;
-  if (options.query_offset == 0 && ops::cuda_probe_refusal(edges).empty())
+  if (options.query_offset == 0 && ops::cuda_probe_refusal(edges, options.probe_unit).empty())
     return ops::cuda_sample_probes(edges, rates, options);
   if (!edges.device().is_cpu()) {
     const at::Tensor streams = ops::stream_keys(options.random, kernels::Purpose::kProbes, shape);

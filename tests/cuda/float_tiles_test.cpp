@@ -190,7 +190,7 @@ TEST_F(CudaFloatTiles, DropTheSameEdgesAsTheReference) {
   functional::EdgeAttentionOptions options;
   options.dropout_p = 0.3;
   options.random = {.seed = 3, .step = 4, .layer = 5};
-  for (const Float32Matmul matmul : kBoth)
+  for (const Float32Matmul matmul : kAll)
     for (const int64_t dim : {16, 32, 64, 128}) {
       const ForcedFloat32Matmul forced(matmul);
       const Inputs in(shape, dim);

@@ -108,6 +108,19 @@ const std::vector<Case> kCases = {
      0.3},
     {"paper, windows, dropout", Estimator::kPaper, 0, false, true, 32, 0.02, 32, false, false, false, true,
      0.1},
+    // By lists.
+    {"logit, rare edges, dropout", Estimator::kLogit, 0, false, true, 32, 0.003, 32, false, false, false,
+     false, 0.3, 1500},
+    {"paper, rare edges, head dim 16, dropout", Estimator::kPaper, 0, false, true, 32, 0.003, 16, false,
+     false, false, false, 0.2, 1500},
+    {"counterfactual, rare edges, head dim 64, dropout", Estimator::kCounterfactual, 0, true, false, 128,
+     0.003, 64, false, false, false, false, 0.1, 1500},
+    {"counterfactual, rare edges, head dim 128, dropout", Estimator::kCounterfactual, 0, true, false, 32,
+     0.003, 128, false, false, false, false, 0.1, 1500},
+    // Rare, and yet by tiles: lists do not know edges that the learner did not decide.
+    {"logit, rare edges, fixed", Estimator::kLogit, 0, false, false, 32, 0.01, 32, true},
+    {"counterfactual, rare edges, fixed, dropout", Estimator::kCounterfactual, 0, true, false, 32, 0.003, 32,
+     true, false, false, false, 0.1, 1500},
     // Forward by windows, backward by tiles.
     {"counterfactual, windows, head dim 64, 128 clusters, dropout", Estimator::kCounterfactual, 0, true,
      false, 128, 0.02, 64, false, false, false, true, 0.1},
@@ -173,8 +186,9 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, at::ScalarType
     inputs.gradients_follow = true;
     ops::serve_learner(inputs, credit);
     const auto choice = ops::choose_cuda_attention(inputs, &credit);
-    std::string kernel = c.edge_density < 0.02 ? "gather" : "tiles";
-    if (c.has_windows() && dtype == at::kBFloat16) kernel = "windows and tiles";
+    std::string kernel = !c.fixed && c.edge_density < (c.dropout > 0 ? 0.004 : 0.02) ? "gather" : "tiles";
+    const bool rare_but_fixed = c.fixed && c.edge_density < 0.02;
+    if ((c.has_windows() || rare_but_fixed) && dtype == at::kBFloat16) kernel = "windows and tiles";
     if (dtype == at::kFloat && float32_matmul() == Float32Matmul::kIeee) kernel = "gather";
     // In float32 rare edges go as is predicted.
     if (dtype == at::kBFloat16 || kernel != "gather" || float32_matmul() == Float32Matmul::kIeee) {
@@ -244,8 +258,8 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReferenceInFloat32) {
     const Graph graph(c);
     const Grads expected = run(c, at::kCPU, at::kDouble, at::kFloat, graph.edges, graph.probes);
     for (const Float32Matmul matmul : {Float32Matmul::kTf32, Float32Matmul::kTf32x3, Float32Matmul::kIeee}) {
-      // Edge by edge, whatever is predicted for the others; lists know neither fixed edges nor dropout.
-      if (matmul == Float32Matmul::kIeee && (c.edge_density >= 0.02 || c.fixed || c.dropout > 0)) continue;
+      // Edge by edge, whatever is predicted for the others; lists do not know fixed edges.
+      if (matmul == Float32Matmul::kIeee && (c.edge_density >= 0.02 || c.fixed)) continue;
       const kit::ForcedFloat32Matmul forced(matmul);
       const Grads found = run(c, at::kCUDA, at::kFloat, at::kFloat, graph.edges, graph.probes);
       const std::string name = std::string(to_string(matmul)) + ", " + c.name;

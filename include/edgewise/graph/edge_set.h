@@ -38,7 +38,7 @@ std::string to_string(const EdgeShape& shape);  // "[B=2, H=4, L=16, S=16]"
 struct TransposedEdges {
   at::Tensor column_offsets;  // [B*H*S + 1] int64
   at::Tensor row_indices;     // [E] int32, the query i within its head
-  at::Tensor edge_ids;        // [E] int64, position of the edge in CSR order
+  at::Tensor edge_ids;        // [E] int64, position of the edge in CSR order; undefined on CUDA
 };
 
 class EdgeSet {

@@ -44,7 +44,8 @@ struct SampleOptions {
 };
 
 // query_membership [B, H, L, C], key_side = K^ S^T [B, H, S, C], non-negative. On CUDA the direct
-// sampler or thinning, as kernels, or the direct one in plain ATen.
+// sampler or thinning, as kernels, or the direct one in plain ATen; edges are bit tiles there or, for long
+// sequences, lists, for whose number the host waits.
 EdgeSet sample_sbm_edges(const at::Tensor& query_membership, const at::Tensor& key_side,
                          const SampleOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/gather_params.h"
+#include "kernels/cuda/pair_dropout.cuh"
 
 namespace edgewise::kernels::cuda {
 namespace {
@@ -124,9 +125,32 @@ __device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, con
   }
 }
 
-template <typename T, int D>
+// What dropout makes of the weights of kAhead edges of this group's token, whose other ends are `index`: 0,
+// or keep_scale. Each lane asks for one edge, or for every kLanes-th.
+template <int kLanes, bool kColumns>
+__device__ void keep_factors(const GatherDropout& dropout, uint32_t limit, const Place<kLanes>& at,
+                             const int (&index)[kAhead], float (&keep)[kAhead]) {
+  const uint64_t key = dropout.stream_keys[at.head_index];
+  const int first = threadIdx.x % 32 / kLanes * kLanes;  // lane
+#pragma unroll
+  for (int from = 0; from < kAhead; from += kLanes) {
+    int mine = -1;
+#pragma unroll
+    for (int n = from; n < kAhead && n < from + kLanes; ++n)
+      if (n - from == at.part) mine = index[n];
+    const uint32_t token = static_cast<uint32_t>(at.token), other = static_cast<uint32_t>(mine);
+    const bool kept =
+        mine >= 0 && !pair_dropped(key, kColumns ? other : token, kColumns ? token : other, limit);
+    const float factor = kept ? dropout.keep_scale : 0;
+#pragma unroll
+    for (int n = from; n < kAhead && n < from + kLanes; ++n)
+      keep[n] = __shfl_sync(at.lanes, factor, first + n - from);
+  }
+}
+
+template <typename T, int D, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 3)
-    gather_forward(const __grid_constant__ GatherForwardParams<T> p) {
+    gather_forward(const __grid_constant__ GatherForwardParams<T> p, uint32_t drop_limit) {
   constexpr int kLanes = D / 8;
   const Place<kLanes> at(p.shape, p.shape.queries);
   if (!at.exists) return;
@@ -153,12 +177,14 @@ __global__ void __launch_bounds__(kThreads, 3)
 #pragma unroll
                 for (int n = 0; n < kAhead; ++n)
                   s[n] = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
+                float keep[kAhead];
+                if constexpr (kDropout) keep_factors<kLanes, false>(p.dropout, drop_limit, at, index, keep);
 #pragma unroll
                 for (int n = 0; n < kAhead; ++n) {
                   if (index[n] < 0) continue;
                   const float a = exp2_fast(fmaf(s[n], to_log2, -top));
                   total += a;
-                  add_scaled(sum, a, loaded[n].value.unpack());
+                  add_scaled(sum, kDropout ? a * keep[n] : a, loaded[n].value.unpack());
                   seen = 1;
                 }
               });
@@ -196,9 +222,9 @@ __global__ void gather_row_values(const __grid_constant__ GatherBackwardParams<T
 }
 
 // One pass of the backward: rows (kColumns = false) or columns.
-template <typename T, int D, int C, bool kColumns>
+template <typename T, int D, int C, bool kColumns, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2)
-    gather_backward(const __grid_constant__ GatherBackwardParams<T> p) {
+    gather_backward(const __grid_constant__ GatherBackwardParams<T> p, uint32_t drop_limit) {
   constexpr int kLanes = D / 8;
   constexpr int kMembers = C == 0 ? 0 : (C / 8 + kLanes - 1) / kLanes;  // groups of 8 clusters per lane
   const int64_t outer = kColumns ? p.shape.keys : p.shape.queries,
@@ -248,13 +274,16 @@ __global__ void __launch_bounds__(kThreads, 2)
               for (int n = 0; n < kAhead; ++n)
                 s[n] = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes),
                 u[n] = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
+              float keep[kAhead];
+              if constexpr (kDropout) keep_factors<kLanes, kColumns>(p.dropout, drop_limit, at, index, keep);
 #pragma unroll
               for (int n = 0; n < kAhead; ++n) {
                 if (index[n] < 0) continue;
                 const float weight = exp2_fast(fmaf(s[n], to_log2, -loaded[n].lse2)),
-                            d = weight * (u[n] - loaded[n].ubar);
+                            d = weight * ((kDropout ? u[n] * keep[n] : u[n]) - loaded[n].ubar);
                 add_scaled(grad_a, d, loaded[n].a.unpack());
-                if constexpr (kColumns) add_scaled(grad_b, weight, loaded[n].b.unpack());
+                if constexpr (kColumns)
+                  add_scaled(grad_b, kDropout ? weight * keep[n] : weight, loaded[n].b.unpack());
                 if constexpr (C > 0)
                   teach(index[n], fminf(fmaxf((p.paper ? d * s[n] * p.scale : d) + density, -limit), limit));
               }
@@ -293,15 +322,20 @@ unsigned blocks_for(const TileShape& shape, int64_t tokens) {
   return static_cast<unsigned>((shape.batch * shape.heads * tokens * (D / 8) + kThreads - 1) / kThreads);
 }
 
-template <typename T, int D, int C>
+template <typename T, int D, int C, bool kDropout>
 cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
+  const uint32_t limit = dropout_limit(p.dropout.p);
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) {
     gather_row_values<T, D><<<blocks, kThreads, 0, stream>>>(p);
-    gather_backward<T, D, C, false><<<blocks, kThreads, 0, stream>>>(p);
+    gather_backward<T, D, C, false, kDropout><<<blocks, kThreads, 0, stream>>>(p, limit);
   }
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.keys))
-    gather_backward<T, D, C, true><<<blocks, kThreads, 0, stream>>>(p);
+    gather_backward<T, D, C, true, kDropout><<<blocks, kThreads, 0, stream>>>(p, limit);
   return cudaGetLastError();
+}
+template <typename T, int D, int C>
+cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
+  return p.dropout.stream_keys ? backward<T, D, C, true>(p, stream) : backward<T, D, C, false>(p, stream);
 }
 
 template <typename T, int D>
@@ -319,8 +353,13 @@ cudaError_t backward_clusters(const GatherBackwardParams<T>& p, cudaStream_t str
 
 template <typename T, int D>
 cudaError_t forward(const GatherForwardParams<T>& p, cudaStream_t stream) {
-  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries))
-    gather_forward<T, D><<<blocks, kThreads, 0, stream>>>(p);
+  if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) {
+    const uint32_t limit = dropout_limit(p.dropout.p);
+    if (p.dropout.stream_keys)
+      gather_forward<T, D, true><<<blocks, kThreads, 0, stream>>>(p, limit);
+    else
+      gather_forward<T, D, false><<<blocks, kThreads, 0, stream>>>(p, limit);
+  }
   return cudaGetLastError();
 }
 

@@ -15,6 +15,13 @@ struct EdgeList {
   const int32_t* indices = nullptr;  // inner token within the head
 };
 
+// Dropout on the attention weights (pair_dropout.cuh); without keys there is none.
+struct GatherDropout {
+  const uint64_t* stream_keys = nullptr;  // [B*H]
+  double p = 0;
+  float keep_scale = 1;  // 1 / (1 - p)
+};
+
 // T: Bf16 or float.
 template <typename T>
 struct GatherForwardParams {
@@ -23,6 +30,7 @@ struct GatherForwardParams {
   float scale = 1;
   HeadTensor<const T> query, key, value;
   EdgeList edges;  // by queries; indices outside [0, S) are skipped
+  GatherDropout dropout;
   HeadTensor<T> output;
   float* lse = nullptr;  // [B*H*L]
 };
@@ -38,6 +46,7 @@ struct GatherBackwardParams {
   const float* lse = nullptr;   // [B*H*L]
   float* row_values = nullptr;  // scratch [2, B*H*L]
   EdgeList edges, edges_by_keys;
+  GatherDropout dropout;  // as in the forward pass
   HeadTensor<T> query_grad, key_grad, value_grad;
   // Credit for the learner, as in TileCreditParams.
   int64_t clusters = 0;  // 0, 32 or 128

@@ -1,0 +1,47 @@
+// Lists of edges of CUDA tensors: tensors to raw pointers and a launch.
+#include "graph/lists_cuda.h"
+
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "graph/cuda_launch.h"
+#include "kernels/cuda/list_params.h"
+
+namespace edgewise::graph {
+
+at::Tensor cuda_offsets(const at::Tensor& counts) {
+  at::Tensor offsets = at::zeros({counts.size(0) + 1}, counts.options().dtype(at::kLong));
+  offsets.narrow(0, 1, counts.size(0)).copy_(at::cumsum(counts, 0, at::kLong));
+  return offsets;
+}
+
+std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, const at::Tensor& row_offsets,
+                                                     const at::Tensor& col_indices) {
+  if (at::cuda::getDeviceProperties(col_indices.get_device())->major != 9) return std::nullopt;
+  const c10::cuda::CUDAGuard guard(col_indices.device());
+  const auto int32 = col_indices.options();
+  const int64_t edges = col_indices.size(0);
+  kernels::cuda::ListTransposeParams params;
+  params.shape = tile_shape(shape);
+  params.row_offsets = row_offsets.const_data_ptr<int64_t>();
+  params.columns = col_indices.const_data_ptr<int32_t>();
+  const at::Tensor counts = at::zeros({shape.columns()}, int32);
+  params.counts = counts.mutable_data_ptr<int32_t>();
+  check_launch("count_keys", kernels::cuda::launch_count_keys(params, current_stream()));
+  TransposedEdges result;
+  result.column_offsets = cuda_offsets(counts);
+  result.row_indices = at::empty({edges}, int32);
+  params.key_offsets = result.column_offsets.const_data_ptr<int64_t>();
+  params.rows = result.row_indices.mutable_data_ptr<int32_t>();
+  const at::Tensor spare = at::empty({edges}, int32),
+                   long_keys = at::empty({edges / kernels::cuda::kWarpRows + 1}, int32.dtype(at::kLong)),
+                   long_count = at::zeros({1}, int32);
+  params.spare = spare.mutable_data_ptr<int32_t>();
+  params.long_keys = long_keys.mutable_data_ptr<int64_t>();
+  params.long_count = long_count.mutable_data_ptr<int32_t>();
+  check_launch("list_transpose", kernels::cuda::launch_list_transpose(params, current_stream()));
+  return result;
+}
+
+}  // namespace edgewise::graph

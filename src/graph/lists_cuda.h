@@ -1,0 +1,17 @@
+// Lists of edges of CUDA tensors.
+#pragma once
+
+#include <edgewise/graph/edge_set.h>
+
+#include <optional>
+
+namespace edgewise::graph {
+
+// [N] int32 -> [N + 1] int64: where each begins when they stand one behind the other.
+at::Tensor cuda_offsets(const at::Tensor& counts);
+
+// Edges by keys, without edge_ids, by kernels; nothing where there are none for this device.
+std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, const at::Tensor& row_offsets,
+                                                     const at::Tensor& col_indices);
+
+}  // namespace edgewise::graph
