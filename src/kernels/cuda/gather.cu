@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/gather_params.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pair_dropout.cuh"
 
 namespace edgewise::kernels::cuda {
@@ -46,9 +47,13 @@ __device__ Eight load_eight(const T* from) {
   return load_packed(from).unpack();
 }
 __device__ float exp2_fast(float x) {
+#if defined(__CUDACC__)
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#else
+  return exp2f(x);
+#endif
 }
 __device__ void store_eight(Bf16* to, const Eight& value, float factor) {
   uint32_t words[4];
@@ -326,11 +331,11 @@ template <typename T, int D, int C, bool kDropout>
 cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
   const uint32_t limit = dropout_limit(p.dropout.p);
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) {
-    gather_row_values<T, D><<<blocks, kThreads, 0, stream>>>(p);
-    gather_backward<T, D, C, false, kDropout><<<blocks, kThreads, 0, stream>>>(p, limit);
+    launch(gather_row_values<T, D>, blocks, kThreads, stream, p);
+    launch(gather_backward<T, D, C, false, kDropout>, blocks, kThreads, stream, p, limit);
   }
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.keys))
-    gather_backward<T, D, C, true, kDropout><<<blocks, kThreads, 0, stream>>>(p, limit);
+    launch(gather_backward<T, D, C, true, kDropout>, blocks, kThreads, stream, p, limit);
   return cudaGetLastError();
 }
 template <typename T, int D, int C>
@@ -356,9 +361,9 @@ cudaError_t forward(const GatherForwardParams<T>& p, cudaStream_t stream) {
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) {
     const uint32_t limit = dropout_limit(p.dropout.p);
     if (p.dropout.stream_keys)
-      gather_forward<T, D, true><<<blocks, kThreads, 0, stream>>>(p, limit);
+      launch(gather_forward<T, D, true>, blocks, kThreads, stream, p, limit);
     else
-      gather_forward<T, D, false><<<blocks, kThreads, 0, stream>>>(p, limit);
+      launch(gather_forward<T, D, false>, blocks, kThreads, stream, p, limit);
   }
   return cudaGetLastError();
 }

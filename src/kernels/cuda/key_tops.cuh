@@ -1,6 +1,7 @@
 // The largest key side of every head and cluster: what the bounds of thinning are made of.
 #pragma once
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/thin_rows.cuh"
 
 namespace edgewise::kernels::cuda {
@@ -42,7 +43,7 @@ template <typename T, int C>
 void launch_key_tops(const TileSampleParams& p, const Sides<T>& sides, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.shape.keys + kTopKeys - 1) / kTopKeys),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
-  key_tops<T, C><<<grid, 256, 0, stream>>>(p, sides.key);
+  launch(key_tops<T, C>, grid, 256, stream, p, sides.key);
 }
 
 }  // namespace

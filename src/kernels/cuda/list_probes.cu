@@ -1,6 +1,7 @@
 // Probes in units (probe_units.h) as lists: the absent pairs of the chosen squares of 16 x 16. A warp has one
 // row of squares: 32 lanes draw 128 of them at a time, then all go through the chosen ones in order, each
 // with eight columns of one query.
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/list_params.h"
 #include "kernels/probe_units.h"
 
@@ -74,7 +75,7 @@ int launch_list_probes(const ListProbeParams& p, Stream stream) {
   const int64_t row_units = (p.shape.queries + kProbeUnit - 1) / kProbeUnit;
   const dim3 grid(static_cast<unsigned>((row_units + kWarps - 1) / kWarps),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
-  list_probes<<<grid, kWarps * 32, 0, static_cast<cudaStream_t>(stream)>>>(p);
+  launch(list_probes, grid, kWarps * 32, static_cast<cudaStream_t>(stream), p);
   return cudaGetLastError();
 }
 

@@ -4,6 +4,7 @@
 // however they are kept.
 #include "kernels/cuda/exact_pairs.cuh"
 #include "kernels/cuda/key_tops.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/list_params.h"
 #include "kernels/cuda/thin_rows.cuh"
 
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
 }
 
 template <typename T, int C>
-cudaError_t launch(const ListSampleParams& p, cudaStream_t stream) {
+cudaError_t launch_for(const ListSampleParams& p, cudaStream_t stream) {
   const Sides<T> sides = sides_of<T>(p.draw);
   const TileShape& shape = p.draw.shape;
   // The tops stay from the first run.
@@ -63,9 +64,9 @@ cudaError_t launch(const ListSampleParams& p, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((shape.queries + kThinRows - 1) / kThinRows),
                   static_cast<unsigned>(shape.batch * shape.heads));
   if (p.draw.poisson)
-    list_sample<T, C, true><<<grid, kThinThreads, 0, stream>>>(p, sides);
+    launch(list_sample<T, C, true>, grid, kThinThreads, stream, p, sides);
   else
-    list_sample<T, C, false><<<grid, kThinThreads, 0, stream>>>(p, sides);
+    launch(list_sample<T, C, false>, grid, kThinThreads, stream, p, sides);
   return cudaGetLastError();
 }
 
@@ -73,13 +74,13 @@ template <typename T>
 cudaError_t launch_clusters(const ListSampleParams& p, cudaStream_t stream) {
   switch (p.draw.clusters) {
     case 32:
-      return launch<T, 32>(p, stream);
+      return launch_for<T, 32>(p, stream);
     case 64:
-      return launch<T, 64>(p, stream);
+      return launch_for<T, 64>(p, stream);
     case 128:
-      return launch<T, 128>(p, stream);
+      return launch_for<T, 128>(p, stream);
     case 256:
-      return launch<T, 256>(p, stream);
+      return launch_for<T, 256>(p, stream);
   }
   return cudaErrorInvalidValue;
 }

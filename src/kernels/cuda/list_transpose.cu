@@ -4,6 +4,7 @@
 // integer atomics, in no fixed order. Then each key's rows are sorted: they differ, so what comes out is
 // always the same. Up to kWarpRows of them a warp sorts in shared memory (bitonic). The keys with more go to
 // a list; of these a block marks the rows as bits and reads the bits off in order, a range of rows at a time.
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/list_params.h"
 
 namespace edgewise::kernels::cuda {
@@ -133,17 +134,17 @@ unsigned blocks_of(int64_t warps) {
 
 int launch_count_keys(const ListTransposeParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  count_keys<<<blocks_of(p.shape.batch * p.shape.heads * p.shape.queries), kWarps * 32, 0,
-               static_cast<cudaStream_t>(stream)>>>(p);
+  launch(count_keys, blocks_of(p.shape.batch * p.shape.heads * p.shape.queries), kWarps * 32,
+         static_cast<cudaStream_t>(stream), p);
   return cudaGetLastError();
 }
 
 int launch_list_transpose(const ListTransposeParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   if (p.shape.words() == 0) return cudaSuccess;
-  place_rows<<<blocks_of(p.shape.batch * p.shape.heads * p.shape.queries), kWarps * 32, 0, stream>>>(p);
-  sort_keys<<<blocks_of(p.shape.batch * p.shape.heads * p.shape.keys), kWarps * 32, 0, stream>>>(p);
-  sort_long_keys<<<kBlocks, kBlockThreads, 0, stream>>>(p);
+  launch(place_rows, blocks_of(p.shape.batch * p.shape.heads * p.shape.queries), kWarps * 32, stream, p);
+  launch(sort_keys, blocks_of(p.shape.batch * p.shape.heads * p.shape.keys), kWarps * 32, stream, p);
+  launch(sort_long_keys, kBlocks, kBlockThreads, stream, p);
   return cudaGetLastError();
 }
 

@@ -14,6 +14,7 @@
 // rows to tile_sample.cu, which runs afterwards.
 #include "kernels/bit_tiles.h"
 #include "kernels/cuda/key_tops.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/thin_rows.cuh"
 
 namespace edgewise::kernels::cuda {
@@ -76,15 +77,15 @@ __global__ void __launch_bounds__(kThinThreads, 2)
 }
 
 template <typename T, int C>
-cudaError_t launch(const TileSampleParams& p, cudaStream_t stream) {
+cudaError_t launch_for(const TileSampleParams& p, cudaStream_t stream) {
   const Sides<T> sides = sides_of<T>(p);
   const unsigned heads = static_cast<unsigned>(p.shape.batch * p.shape.heads);
   launch_key_tops<T, C>(p, sides, stream);
   const dim3 grid(static_cast<unsigned>((p.shape.queries + kThinRows - 1) / kThinRows), heads);
   if (p.poisson)
-    thin_sample<T, C, true><<<grid, kThinThreads, 0, stream>>>(p, sides);
+    launch(thin_sample<T, C, true>, grid, kThinThreads, stream, p, sides);
   else
-    thin_sample<T, C, false><<<grid, kThinThreads, 0, stream>>>(p, sides);
+    launch(thin_sample<T, C, false>, grid, kThinThreads, stream, p, sides);
   return cudaGetLastError();
 }
 
@@ -92,13 +93,13 @@ template <typename T>
 cudaError_t launch_clusters(const TileSampleParams& p, cudaStream_t stream) {
   switch (p.clusters) {
     case 32:
-      return launch<T, 32>(p, stream);
+      return launch_for<T, 32>(p, stream);
     case 64:
-      return launch<T, 64>(p, stream);
+      return launch_for<T, 64>(p, stream);
     case 128:
-      return launch<T, 128>(p, stream);
+      return launch_for<T, 128>(p, stream);
     case 256:
-      return launch<T, 256>(p, stream);
+      return launch_for<T, 256>(p, stream);
   }
   return cudaErrorInvalidValue;
 }
