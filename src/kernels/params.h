@@ -83,6 +83,15 @@ struct AttentionBackwardParams {
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
 };
 
+// Rows and columns of the backward, a whole head at a time; weights and logit gradients of the rows are not
+// given, they stay in the kernel.
+template <typename T>
+struct HeadBackwardParams {
+  AttentionBackwardParams<T> rows;
+  T* grad_key = nullptr;    // [B*H*S, D]
+  T* grad_value = nullptr;  // [B*H*S, Dv]
+};
+
 // Rows of dense products over all keys, to be made sparse; see kernels/cpu/masked_rows.h.
 template <typename T>
 struct MaskedRowsParams {

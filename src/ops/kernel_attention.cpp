@@ -174,14 +174,34 @@ at::Tensor sum_over_rows(const EdgeSet& edges, const at::Tensor& values, const a
   return out;
 }
 
-// factor * G^T dense, except for the heads that are `skipped`. A range of columns walks through the rows of
-// its head, so heads are cut only where there are too few of them for the threads.
+// Whether threads have about equal shares of whole heads.
+bool heads_divide(int64_t heads) {
+  const int64_t threads = at::get_num_threads();
+  return heads % threads == 0 || heads >= 4 * threads;
+}
+
+// body(task) for tasks 0 .. count, each by who is free.
+template <typename Body>
+void for_tasks(int64_t count, const Body& body) {
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, std::min<int64_t>(at::get_num_threads(), count), 1, [&](int64_t, int64_t) {
+    for (int64_t task = next++; task < count; task = next++) body(task);
+  });
+}
+
+// [B, H, S, width of `dense`]
+at::Tensor like_columns(const EdgeSet& edges, const at::Tensor& dense) {
+  const EdgeShape& shape = edges.shape();
+  return fresh({shape.batch, shape.heads, shape.keys, dense.size(3)}, dense.options());
+}
+
+// out = factor * G^T dense, except for the heads that are `skipped`. A range of columns walks through the
+// rows of its head, so heads are cut only where there are too few of them for the threads.
 template <typename T>
-at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense,
-                            double factor = 1, const std::vector<char>& skipped = {}) {
+void sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense,
+                      at::Tensor& out, double factor = 1, const std::vector<char>& skipped = {}) {
   const EdgeShape& shape = edges.shape();
   const at::Tensor rows = with_contiguous_rows(dense);
-  at::Tensor out = fresh({shape.batch, shape.heads, shape.keys, dense.size(3)}, dense.options());
   kernels::ScatterSumParams<T> params;
   params.edges = csr_view(edges);
   params.width = dense.size(3);
@@ -191,19 +211,41 @@ at::Tensor sum_over_columns(const EdgeSet& edges, const at::Tensor& values, cons
   params.out = data_of<T>(out);
   const auto kernel = level_product_kernels<T>().scatter_sum;
   const int64_t heads = shape.batch * shape.heads, threads = at::get_num_threads();
-  const bool divides = heads % threads == 0 || heads >= 4 * threads || edges.edge_count() < kTaskCost;
+  const bool divides = heads_divide(heads) || edges.edge_count() < kTaskCost;
   const int64_t cuts = divides ? 1
                                : std::clamp<int64_t>(2 * threads / std::max<int64_t>(heads, 1), 1,
                                                      std::max<int64_t>(shape.keys / 64, 1));
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, std::min(threads, heads * cuts), 1, [&](int64_t, int64_t) {
-    for (int64_t task = next++; task < heads * cuts; task = next++) {
-      if (!skipped.empty() && skipped[static_cast<size_t>(task / cuts)]) continue;
-      const int64_t first = task / cuts * shape.keys, cut = task % cuts;
-      kernel(params, first + shape.keys * cut / cuts, first + shape.keys * (cut + 1) / cuts);
-    }
+  for_tasks(heads * cuts, [&](int64_t task) {
+    if (!skipped.empty() && skipped[static_cast<size_t>(task / cuts)]) return;
+    const int64_t first = task / cuts * shape.keys, cut = task % cuts;
+    kernel(params, first + shape.keys * cut / cuts, first + shape.keys * (cut + 1) / cuts);
   });
-  return out;
+}
+
+// Heads whose rows and columns are done in one go, by one thread each; none where threads would wait for the
+// one with the most edges. They join the `skipped` ones.
+template <typename T>
+std::vector<int64_t> take_joined_heads(const kernels::AttentionBackwardParams<T>& params, int64_t heads,
+                                       std::vector<char>& skipped) {
+  constexpr double kMostUneven = 1.1;  // times a thread's share; about what one go saves
+  const auto joins = level_attention_kernels<T>().joins_passes;
+  std::vector<int64_t> joined;
+  int64_t all = 0, most = 0;  // edges
+  for (int64_t head = 0; head < heads; ++head) {
+    if ((!skipped.empty() && skipped[static_cast<size_t>(head)]) || !joins(params, head)) continue;
+    const int64_t* const offsets = params.edges.row_offsets + head * params.edges.queries;
+    const int64_t count = offsets[params.edges.queries] - offsets[0];
+    joined.push_back(head);
+    all += count;
+    most = std::max(most, count);
+  }
+  const double share = static_cast<double>(all) / at::get_num_threads();
+  if (joined.empty() || !heads_divide(static_cast<int64_t>(joined.size())) ||
+      static_cast<double>(most) > kMostUneven * share)
+    return {};
+  skipped.resize(static_cast<size_t>(heads));
+  for (const int64_t head : joined) skipped[static_cast<size_t>(head)] = 1;
+  return joined;
 }
 
 }  // namespace
@@ -267,12 +309,9 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
   };
   AttentionBackward result;
   result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
-  // Weights take the place of what was kept, whose memory is in the cache by then.
+  result.key = like_columns(in.edges, in.query);
+  result.value = like_columns(in.edges, grad);
   const bool has_exponentials = forward.exponentials.defined() && !kernels::needs_scores(credit.rule);
-  const at::Tensor weights = forward.scores.defined() ? forward.scores
-                             : has_exponentials       ? forward.exponentials
-                                                      : per_edge(in.edges.edge_count()),
-                   logit_grads = per_edge(in.edges.edge_count());
   if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
   dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -285,16 +324,29 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     if (forward.scores.defined()) params.scores = forward.scores.const_data_ptr<Accumulator<T>>();
     if (has_exponentials) params.exponentials = forward.exponentials.const_data_ptr<Accumulator<T>>();
     params.grad_query = data_of<T>(result.query);
-    params.weights = weights.mutable_data_ptr<Accumulator<T>>();
-    params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
     params.rule = credit.rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
     const auto kernels = level_attention_kernels<T>();
-    for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
-                      [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
-
-    result.key = sum_over_columns<T>(in.edges, logit_grads, in.query, in.scale, blocks);
-    result.value = sum_over_columns<T>(in.edges, weights, grad, 1, blocks);
+    const int64_t heads = shape.batch * shape.heads;
+    std::vector<char> done = blocks;
+    const std::vector<int64_t> joined = take_joined_heads(params, heads, done);
+    for_tasks(static_cast<int64_t>(joined.size()), [&](int64_t task) {
+      const int64_t head = joined[static_cast<size_t>(task)];
+      kernels.backward_heads({params, data_of<T>(result.key), data_of<T>(result.value)}, head, head + 1);
+    });
+    if (done.empty() || std::find(done.begin(), done.end(), 0) != done.end()) {
+      // Weights take the place of what was kept, whose memory is in the cache by then.
+      const at::Tensor weights = forward.scores.defined() ? forward.scores
+                                 : has_exponentials       ? forward.exponentials
+                                                          : per_edge(in.edges.edge_count()),
+                       logit_grads = per_edge(in.edges.edge_count());
+      params.weights = weights.mutable_data_ptr<Accumulator<T>>();
+      params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
+      for_rows_of_heads(params.edges, heads, done, share_heads<T>(in),
+                        [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
+      sum_over_columns<T>(in.edges, logit_grads, in.query, result.key, in.scale, done);
+      sum_over_columns<T>(in.edges, weights, grad, result.value, 1, done);
+    }
 
     if (credit.probes) {
       result.probe_credit = per_edge(credit.probes->edge_count());
@@ -327,8 +379,10 @@ at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const a
 
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense) {
   if (!dense.is_cpu()) return reference::multiply_columns(edges, values, dense);
-  return dispatch_kernel_type(
-      dense.scalar_type(), [&](auto tag) { return sum_over_columns<decltype(tag)>(edges, values, dense); });
+  at::Tensor out = like_columns(edges, dense);
+  dispatch_kernel_type(dense.scalar_type(),
+                       [&](auto tag) { sum_over_columns<decltype(tag)>(edges, values, dense, out); });
+  return out;
 }
 
 at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right) {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/dropout_level.h"
 #include "kernels/cpu/gathered_rows.h"
 #include "kernels/cpu/group_products.h"
+#include "kernels/cpu/head_backward.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
 #include "kernels/cpu/masked_rows.h"
@@ -593,7 +594,7 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
 
 template <typename T>
 AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward_rows<T>, probe_credit<T>, masked_rows<T>};
+  return {forward<T>, backward_rows<T>, joins_passes<T>, backward_heads<T>, probe_credit<T>, masked_rows<T>};
 }
 template AttentionKernels<float> attention_kernels<float>();
 template AttentionKernels<Bf16> attention_kernels<Bf16>();

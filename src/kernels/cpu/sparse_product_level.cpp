@@ -3,7 +3,7 @@
 // gather_sum is the rows' side of a gradient (dQ^ = G T), scatter_sum the columns' side (dT = G^T Q^, dK, dV)
 // of the same edges in the same order. Each output row has one owner, so there are no atomics and the result
 // does not depend on the number of threads.
-#include "kernels/cpu/edge_bundles.h"
+#include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/gathered_rows.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/levels.h"
@@ -44,128 +44,40 @@ inline int64_t block_columns(const CsrView& edges, int64_t head_index, int64_t b
   return columns < edges.keys ? columns : edges.keys;
 }
 
-// Columns of one head, and the elements d .. d + width of their sums.
-struct ColumnRange {
-  RowPlace place;
-  int64_t begin, end, d, width;
-};
-
 // Bytes of a sum up to which W edges are taken at a time; with wider ones that was slower.
 inline constexpr int64_t kBundledBytes = 128;
-
-// Whether runs of a group of rows are taken in the order of their keys, so that their sums are in L1
-// (edge_bundles.h). A sum is then wanted again soon after it was stored: the one CPU with AVX-512 BF16 that
-// was measured takes half the time for it, an older one with AVX-512 took a half more.
-#if defined(__AVX512BF16__)
-inline constexpr bool kSumsInRuns = true;
-#else
-inline constexpr bool kSumsInRuns = false;
-#endif
-
-// out = factor * sums of the columns begin .. end of a head.
-template <int N, typename T>
-void store_sums(const ScatterSumParams<T>& params, const ColumnRange& range, int64_t begin, int64_t end,
-                const Accumulator<T>* sum) {
-  using V = Vec<Accumulator<T>>;
-  constexpr int kVectors = N > 0 ? N : 1;
-  const V factor = V::broadcast(static_cast<Accumulator<T>>(params.factor));
-  T* out = params.out + (range.place.head_index * params.edges.keys + begin) * params.width + range.d;
-  for (int64_t j = begin; j < end; ++j, sum += kVectors * V::kWidth, out += params.width) {
-    V result[kVectors];
-#pragma GCC unroll 16
-    for (int n = 0; n < kVectors; ++n) result[n] = factor * V::load(sum + n * V::kWidth);
-    if constexpr (N > 0)
-      store_row(out, result);
-    else
-      result[0].store_first(out, static_cast<int>(range.width));
-  }
-}
-
-// sum[column] += coefficient * left for edges of one row; `sums` would be that of column 0.
-template <int N, typename Acc>
-struct RowToSums {
-  using V = Vec<Acc>;
-  V left[N];
-  Acc* sums;
-
-  EDGEWISE_INLINE void add(V coefficient, int32_t column) const {
-    Acc* const sum = sums + column * (N * V::kWidth);
-#pragma GCC unroll 16
-    for (int n = 0; n < N; ++n)
-      fma(coefficient, left[n], V::load(sum + n * V::kWidth)).store(sum + n * V::kWidth);
-  }
-  // A whole bundle.
-  EDGEWISE_INLINE void add_bundle(const Acc* coefficients, const int32_t* columns) const {
-#pragma GCC unroll 4
-    for (int e = 0; e < kBundle; e += V::kWidth)
-      for_lanes(V::load(coefficients + e),
-                [&](int i, V coefficient) EDGEWISE_INLINE_LAMBDA { add(coefficient, columns[e + i]); });
-  }
-  // Edges of which only those of the columns begin .. end count.
-  EDGEWISE_INLINE void add_some(const Acc* coefficients, const int32_t* columns, int64_t count, int64_t begin,
-                                int64_t end) const {
-    for (int64_t e = 0; e < count; ++e)
-      if (columns[e] >= begin && columns[e] < end) add(V::broadcast(coefficients[e]), columns[e]);
-  }
-};
 
 // The rows of a head in groups. Groups, runs and their order are the head's, whatever the range of columns
 // is, so that a column's sum does not depend on the range.
 template <int N, typename T>
 void scatter_sum_in_runs(const ScatterSumParams<T>& params, const ColumnRange& range) {
   using Acc = Accumulator<T>;
-  using V = Vec<Acc>;
-  constexpr int64_t kStride = N * V::kWidth;
   const CsrView& edges = params.edges;
-  const Scratch<Acc> sums(1, kStride * (range.end - range.begin));
-  Acc* const all = sums.buffer(0);
-  for (int64_t i = 0; i < (range.end - range.begin) * kStride; i += V::kWidth) V::zero().store(all + i);
+  const HeadSums<N, Acc> sums(range);
   const int64_t first_row = range.place.head_index * edges.queries, end_row = first_row + edges.queries;
-  const int bundles = run_bundles(edges, range.place.head_index, kStride * static_cast<int64_t>(sizeof(Acc)));
+  const int bundles = run_bundles(edges, range.place.head_index, HeadSums<N, Acc>::kBytes);
   GroupEdges own(group_buffer(edges.row_offsets, first_row, end_row, group_edges(1)));
   const T* const dense = params.dense.head(range.place.batch, range.place.head) + range.d;
-  RowToSums<N, Acc> row;
-  row.sums = all - range.begin * kStride;
   for_groups(edges, first_row, end_row, kGroupRows, group_edges(1),
              [&](const RowGroup& group) EDGEWISE_INLINE_LAMBDA {
                own.take(group, edges.col_indices, edges.keys, bundles);
-               const int32_t* const columns = edges.col_indices + own.first_edge();
                const Acc* const coefficients = params.coefficients + own.first_edge();
-               const T* const lefts = dense + group.place.query * params.dense.row_stride;
+               const int32_t* const columns = edges.col_indices + own.first_edge();
                // Lists and numbers of the next group lie behind this one's, and come from beyond L2.
                const GroupRow& last = group.rows[group.count - 1];
-               int64_t ahead = last.begin + last.degree - own.first_edge();
-               if (own.first_edge() + 2 * ahead > edges.row_offsets[end_row]) ahead = 0;
-               const auto add_runs = [&](const Run* run, int64_t count,
-                                         int64_t run_edges) EDGEWISE_INLINE_LAMBDA {
-                 for (const Run* const end = run + count; run < end; ++run) {
-                   const int32_t *const list = columns + run->first, *const next = columns + run[1].first;
-                   const Acc *const numbers = coefficients + run->first, *const next_numbers =
-                                                                             coefficients + run[1].first;
-                   load_row(lefts + run->number * params.dense.row_stride, row.left);
-                   if (list[0] >= range.begin && list[run_edges - 1] < range.end)
-                     for (int64_t e = 0; e < run_edges; e += kBundle) {
-                       __builtin_prefetch(next + e);
-                       __builtin_prefetch(next_numbers + e);
-                       __builtin_prefetch(columns + ahead + e, 0, 2);
-                       __builtin_prefetch(coefficients + ahead + e, 0, 2);
-                       row.add_bundle(numbers + e, list + e);
-                     }
-                   else
-                     row.add_some(numbers, list, run_edges, range.begin, range.end);
-                   ahead += run_edges;
-                 }
-               };
-               add_runs(own.run(0), own.runs(), own.run_edges());
-               add_runs(own.tail_bundle(0), own.tail_bundles(), kBundle);
-               for (int n = 0; n < group.count; ++n) {
-                 const int64_t e = group.rows[n].begin + group.rows[n].bundled();
-                 load_row(lefts + n * params.dense.row_stride, row.left);
-                 row.add_some(params.coefficients + e, edges.col_indices + e, group.rows[n].rest(),
-                              range.begin, range.end);
-               }
+               const int64_t size = last.begin + last.degree - own.first_edge();
+               const int64_t ahead = own.first_edge() + 2 * size > edges.row_offsets[end_row] ? 0 : size;
+               sums.add_group(
+                   group, own, columns, coefficients,
+                   OwnRows<T>{dense + group.place.query * params.dense.row_stride, params.dense.row_stride},
+                   [&](int64_t place) EDGEWISE_INLINE_LAMBDA {
+                     __builtin_prefetch(columns + ahead + place, 0, 2);
+                     __builtin_prefetch(coefficients + ahead + place, 0, 2);
+                   });
              });
-  store_sums<N>(params, range, range.begin, range.end, all);
+  T* const out = params.out + (range.place.head_index * edges.keys + range.begin) * params.width + range.d;
+  store_sums<N>(sums.all(), range.end - range.begin, static_cast<Acc>(params.factor), range.width, out,
+                params.width);
 }
 
 // N vectors of the sums; N = 0: the last elements, fewer than one vector.
@@ -236,7 +148,9 @@ void scatter_sum_block(const ScatterSumParams<T>& params, const ColumnRange& ran
         add(e, V::broadcast(params.coefficients[e]), e + kAhead < last ? edges.col_indices[e + kAhead] : end);
       next.buffer(0)[row] = static_cast<int32_t>(e - offsets[row]);
     }
-    store_sums<N>(params, range, begin, end, all);
+    store_sums<N>(all, end - begin, static_cast<Acc>(params.factor), range.width,
+                  params.out + (range.place.head_index * edges.keys + begin) * params.width + range.d,
+                  params.width);
   }
 }
 
