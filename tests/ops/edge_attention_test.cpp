@@ -324,6 +324,26 @@ TEST(EdgeAttentionThreads, ResultsDoNotDependOnThreads) {
   EXPECT_TRUE(at::equal(outputs[0], outputs[1]));
 }
 
+// Dense heads are done in one go where threads get equal shares of them (here not with two), beside one that
+// never is.
+TEST(EdgeAttentionThreads, HeadsInOneGoGiveTheSameBits) {
+  const int before = at::get_num_threads();
+  const at::Tensor share = at::tensor({0.3, 0.3, 0.02, 0.3}, at::kDouble).view({1, 4, 1, 1});
+  const EdgeSet edges = EdgeSet::from_mask(kit::rand({1, 4, 300, 300}, 1, at::kDouble) < share);
+  std::vector<at::Tensor> outputs;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    std::vector<at::Tensor> in;
+    for (const uint64_t seed : {2, 3, 4})
+      in.push_back(kit::randn({1, 4, 300, 32}, seed, at::kFloat).requires_grad_());
+    edge_attention(in[0], in[1], in[2], edges).square().sum().backward();
+    outputs.push_back(at::cat({in[0].grad(), in[1].grad(), in[2].grad()}));
+  }
+  at::set_num_threads(before);
+  EXPECT_TRUE(at::equal(outputs[0], outputs[1]));
+  EXPECT_TRUE(at::equal(outputs[0], outputs[2]));
+}
+
 // A complete float32 graph goes to torch's dense attention, which trusts that rows are contiguous.
 TEST(CompleteGraph, TakesRowsThatAreNotContiguous) {
   const EdgeSet edges = EdgeSet::from_mask(at::ones({2, 2, 64, 64}, at::kBool));
