@@ -55,34 +55,16 @@ __global__ void __launch_bounds__(kThinThreads, 2)
   }
 }
 
-template <typename T, int C>
-cudaError_t launch_for(const ListSampleParams& p, cudaStream_t stream) {
-  const Sides<T> sides = sides_of<T>(p.draw);
+template <int C, typename T>
+cudaError_t launch_for(const ListSampleParams& p, const Sides<T>& sides, cudaStream_t stream) {
   const TileShape& shape = p.draw.shape;
   // The tops stay from the first run.
   if (!p.edges.columns) launch_key_tops<T, C>(p.draw, sides, stream);
   const dim3 grid(static_cast<unsigned>((shape.queries + kThinRows - 1) / kThinRows),
                   static_cast<unsigned>(shape.batch * shape.heads));
-  if (p.draw.poisson)
-    launch(list_sample<T, C, true>, grid, kThinThreads, stream, p, sides);
-  else
-    launch(list_sample<T, C, false>, grid, kThinThreads, stream, p, sides);
+  launch(p.draw.poisson ? list_sample<T, C, true> : list_sample<T, C, false>, grid, kThinThreads, stream, p,
+         sides);
   return cudaGetLastError();
-}
-
-template <typename T>
-cudaError_t launch_clusters(const ListSampleParams& p, cudaStream_t stream) {
-  switch (p.draw.clusters) {
-    case 32:
-      return launch_for<T, 32>(p, stream);
-    case 64:
-      return launch_for<T, 64>(p, stream);
-    case 128:
-      return launch_for<T, 128>(p, stream);
-    case 256:
-      return launch_for<T, 256>(p, stream);
-  }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -90,8 +72,9 @@ cudaError_t launch_clusters(const ListSampleParams& p, cudaStream_t stream) {
 int launch_list_sample(const ListSampleParams& p, Stream stream) {
   if (p.draw.shape.words() == 0) return cudaSuccess;
   if (p.draw.shape.keys > kMostListKeys) return cudaErrorInvalidValue;
-  return p.draw.exact_query_membership.data ? launch_clusters<float>(p, static_cast<cudaStream_t>(stream))
-                                            : launch_clusters<Bf16>(p, static_cast<cudaStream_t>(stream));
+  return with_memberships(p.draw, [&](auto clusters, const auto& sides) {
+    return launch_for<decltype(clusters)::kCount>(p, sides, static_cast<cudaStream_t>(stream));
+  });
 }
 
 }  // namespace edgewise::kernels::cuda

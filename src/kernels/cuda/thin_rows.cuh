@@ -42,6 +42,29 @@ Sides<float> sides_of<float>(const TileSampleParams& p) {
   return {p.exact_query_membership, p.exact_key_side};
 }
 
+template <int C>
+struct Clusters {
+  static constexpr int kCount = C;
+};
+// body(Clusters, Sides) for the number of clusters and the type that a call has.
+template <typename Body>
+cudaError_t with_memberships(const TileSampleParams& p, const Body& body) {
+  const auto of_type = [&](const auto& sides) -> cudaError_t {
+    switch (p.clusters) {
+      case 32:
+        return body(Clusters<32>(), sides);
+      case 64:
+        return body(Clusters<64>(), sides);
+      case 128:
+        return body(Clusters<128>(), sides);
+      case 256:
+        return body(Clusters<256>(), sides);
+    }
+    return cudaErrorInvalidValue;
+  };
+  return p.exact_query_membership.data ? of_type(sides_of<float>(p)) : of_type(sides_of<Bf16>(p));
+}
+
 __device__ float warp_sum(float x) {
 #pragma unroll
   for (int step = 16; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);

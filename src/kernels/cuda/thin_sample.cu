@@ -76,32 +76,14 @@ __global__ void __launch_bounds__(kThinThreads, 2)
               static_cast<unsigned long long>(count));
 }
 
-template <typename T, int C>
-cudaError_t launch_for(const TileSampleParams& p, cudaStream_t stream) {
-  const Sides<T> sides = sides_of<T>(p);
-  const unsigned heads = static_cast<unsigned>(p.shape.batch * p.shape.heads);
+template <int C, typename T>
+cudaError_t launch_for(const TileSampleParams& p, const Sides<T>& sides, cudaStream_t stream) {
   launch_key_tops<T, C>(p, sides, stream);
-  const dim3 grid(static_cast<unsigned>((p.shape.queries + kThinRows - 1) / kThinRows), heads);
-  if (p.poisson)
-    launch(thin_sample<T, C, true>, grid, kThinThreads, stream, p, sides);
-  else
-    launch(thin_sample<T, C, false>, grid, kThinThreads, stream, p, sides);
+  const dim3 grid(static_cast<unsigned>((p.shape.queries + kThinRows - 1) / kThinRows),
+                  static_cast<unsigned>(p.shape.batch * p.shape.heads));
+  launch(p.poisson ? thin_sample<T, C, true> : thin_sample<T, C, false>, grid, kThinThreads, stream, p,
+         sides);
   return cudaGetLastError();
-}
-
-template <typename T>
-cudaError_t launch_clusters(const TileSampleParams& p, cudaStream_t stream) {
-  switch (p.clusters) {
-    case 32:
-      return launch_for<T, 32>(p, stream);
-    case 64:
-      return launch_for<T, 64>(p, stream);
-    case 128:
-      return launch_for<T, 128>(p, stream);
-    case 256:
-      return launch_for<T, 256>(p, stream);
-  }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -112,8 +94,9 @@ bool thin_sample_takes(int64_t clusters) {
 
 int launch_thin_sample(const TileSampleParams& p, Stream stream) {
   if (p.shape.words() == 0) return cudaSuccess;
-  return p.exact_query_membership.data ? launch_clusters<float>(p, static_cast<cudaStream_t>(stream))
-                                       : launch_clusters<Bf16>(p, static_cast<cudaStream_t>(stream));
+  return with_memberships(p, [&](auto clusters, const auto& sides) {
+    return launch_for<decltype(clusters)::kCount>(p, sides, static_cast<cudaStream_t>(stream));
+  });
 }
 
 }  // namespace edgewise::kernels::cuda
