@@ -42,6 +42,9 @@ void measure_cells(const std::string& command, const std::vector<Cell>& cells, c
   progress.update(static_cast<int64_t>(cells.size()));
   progress.finish();
   print();
+  std::cout << std::flush;
+  if (const std::string warning = disturbance_warning(); !warning.empty())
+    std::cerr << command << ": " << warning << "\n";
 }
 
 }  // namespace edgewise::app

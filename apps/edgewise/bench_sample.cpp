@@ -206,7 +206,7 @@ class Report {
     std::vector<std::string> names = {"model",     "n",           "density asked", "drawn",
                                       "sampler",   "ms",          "spread",        "predicted",
                                       "edges/row", "over fastrg", "over direct"};
-    if (a.dim > 0) names.insert(names.end(), {"forward ms", "dense ms", "sample+forward over dense"});
+    if (a.dim > 0) names.insert(names.end(), {"forward ms", "dense ms", "dense over sample+forward"});
     return names;
   }
 

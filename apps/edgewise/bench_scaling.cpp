@@ -48,8 +48,8 @@ struct Arguments {
 
 struct Measured {
   double edges = 0, sample_ms = 0, forward_ms = 0, both_ms = 0, dense_ms = 0,
-         peak_bytes = 0;                                       // dense_ms 0: not measured
-  double backward_ms() const { return both_ms - forward_ms; }  // both: forward and backward
+         peak_bytes = 0;                                                      // dense_ms 0: not measured
+  double backward_ms() const { return std::max(both_ms - forward_ms, 0.0); }  // both: forward and backward
   double total_ms() const { return sample_ms + both_ms; }
 
   void keep_fastest(const Measured& other) {
@@ -101,7 +101,7 @@ class Layer {
   }
   Body dense() const { return dense_attention(query_, key_, value_, true); }
 
-  // What a body takes; a GPU is waited for.
+  // What a body takes at best, since parts are differences; a GPU is waited for.
   double time(const Body& body, double seconds) const {
     return measure(
                [&] {
@@ -109,7 +109,7 @@ class Layer {
                  if (on_cuda_) torch::cuda::synchronize();
                },
                seconds)
-        .median_ms;
+        .best_ms;
   }
   // Of one whole step, the first.
   double peak_bytes() {
@@ -145,7 +145,8 @@ int measure_one(const Arguments& a) {
   }
   if (a.one <= a.dense_up_to) result.dense_ms = layer.time(layer.dense(), a.seconds);
   std::cout << std::setprecision(17) << result.edges << " " << result.sample_ms << " " << result.forward_ms
-            << " " << result.both_ms << " " << result.dense_ms << " " << result.peak_bytes << "\n";
+            << " " << result.both_ms << " " << result.dense_ms << " " << result.peak_bytes << " "
+            << disturbance() << "\n";
   return 0;
 }
 
@@ -157,9 +158,12 @@ Measured measure_in_child(const Arguments& a, int64_t n) {
   const std::string what = "bench scaling: the measurement of n = " + std::to_string(n);
   const std::string line = last_line_of_child(arguments.str(), what);
   Measured result;
-  const int fields = std::sscanf(line.c_str(), "%lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
-                                 &result.forward_ms, &result.both_ms, &result.dense_ms, &result.peak_bytes);
-  TORCH_CHECK(fields == 6, what, " printed '", line, "'; expected six numbers");
+  double disturbed = 1;
+  const int fields =
+      std::sscanf(line.c_str(), "%lf %lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
+                  &result.forward_ms, &result.both_ms, &result.dense_ms, &result.peak_bytes, &disturbed);
+  TORCH_CHECK(fields == 7, what, " printed '", line, "'; expected seven numbers");
+  note_disturbance(disturbed);
   return result;
 }
 

@@ -134,7 +134,7 @@ void add_data_lra(CLI::App& data, Action& action) {
   generate->excludes("--from");
   pathfinder->add_option("--size", options.size, "pictures: eight tenths train, one validates, one tests")
       ->capture_default_str()
-      ->check(whole_number(1))
+      ->check(whole_number(10))  // fewer would leave a split empty
       ->needs(generate);
   pathfinder
       ->add_option("--contour-length", options.contour_length,

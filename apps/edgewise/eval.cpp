@@ -78,9 +78,9 @@ void add_optional_figures(train::MetricRecord& record, const train::Evaluation& 
 }
 
 // Adds to the run's metrics what the end of its training would have.
-void record(const Evaluated& found, const std::filesystem::path& folder) {
+void record(const Evaluated& found, const std::filesystem::path& folder, int64_t last_step) {
   train::MetricRecord record = {{"kind", std::string("test")},
-                                {"step", found.step},
+                                {"step", last_step},
                                 {"split", found.split},
                                 {"loss", found.result.loss},
                                 {"accuracy", found.result.accuracy},
@@ -150,6 +150,14 @@ int run(const EvalArguments& arguments) {
   const std::string difference = other_data(folder, *dataset);
   TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
                     ". A run's record is of its own data; without --record any data will do.");
+  int64_t last_step = 0;
+  if (arguments.record) {
+    const Run known = read_run(folder.string(), "eval --record");
+    TORCH_CHECK_VALUE(!known.test, "eval --record: expected a run that was stopped before its own test; ",
+                      folder.string(), " has one, accuracy ", percent(known.test->accuracy),
+                      ". Without --record any checkpoint can be evaluated");
+    last_step = known.steps;
+  }
   const ModelPtr model = train::build_model(recipe, *dataset);
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
@@ -167,7 +175,7 @@ int run(const EvalArguments& arguments) {
   const train::Evaluation result = evaluate_shown(*model, *dataset, split, std::move(options));
   const Evaluated found = {arguments.run, arguments.split,           file,
                            info.step,     averages_of(recipe, info), result};
-  if (arguments.record) record(found, folder);
+  if (arguments.record) record(found, folder, last_step);
   if (arguments.json)
     std::cout << json_of(found, *dataset, split) << "\n";
   else

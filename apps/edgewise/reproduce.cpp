@@ -184,7 +184,7 @@ void print_table_1(const std::vector<Group>& groups) {
           return plain && !is_ours ? plain : pick(groups, fits);
         },
         [&](const Group* g) {
-          const bool tell = g && !is_ours && g->penalty > 0;
+          const bool tell = g && g->penalty > 0;
           return show_accuracy(g) + (tell ? ", lambda " + short_number(g->penalty) : "");
         },
         is_ours ? nullptr : &kPaperSbm[0].accuracy);
@@ -193,8 +193,8 @@ void print_table_1(const std::vector<Group>& groups) {
 }
 
 void print_table_8(const std::vector<Group>& groups) {
-  std::cout
-      << "\nTable 8. SBM without a penalty, with every token attending to itself: accuracy @ density in %.\n";
+  std::cout << "\nTable 8. SBM without a penalty, and with every token attending to itself (+ I): accuracy @ "
+               "density in %.\n";
   Table table(task_header("SBM, lambda = 0"));
   for (const bool loops : {false, true}) {
     for (const char* preset : {"published", "paper", "edgewise"}) {
@@ -379,11 +379,20 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   return train::render_svg({panel}, options);
 }
 
+bool holds_runs(const std::string& folder) {
+  std::error_code no_folder;
+  const std::filesystem::directory_iterator inside(folder, no_folder);
+  return std::any_of(begin(inside), end(inside), [](const std::filesystem::directory_entry& entry) {
+    return std::filesystem::exists(entry.path() / "metrics.jsonl");
+  });
+}
+
 int run(const ReproduceArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) {
     if (!std::filesystem::exists(std::filesystem::path(folder) / "metrics.jsonl")) {
-      std::cerr << folder << " is not a run folder (it has no metrics.jsonl); left out\n";
+      std::cerr << folder << " is not a run folder (it has no metrics.jsonl); left out"
+                << (holds_runs(folder) ? "; its folders are: " + folder + "/*" : "") << "\n";
       continue;
     }
     runs.push_back(read_run(folder, "reproduce lra"));

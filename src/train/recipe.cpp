@@ -218,7 +218,8 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(
       train.density_weight == 0 || train.density_start < train.steps, name,
       ": expected train.density_start below train.steps, or the penalty would never act; found ",
-      train.density_start, " and ", train.steps);
+      train.density_start, " and ", train.steps,
+      "; for a short run lower it too: --set train.density_start=0");
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
   TORCH_CHECK_VALUE(
