@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "datasets.h"
 #include "folders.h"
 #include "runs.h"
 #include "table.h"
@@ -47,17 +48,28 @@ std::string table_of(const Rows& rows) {
   return html + "</table>\n";
 }
 
-Rows summary_of(const Run& run) {
+// `beside`: what needs no attention at all, if the data is at hand.
+Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
   const train::Recipe& r = run.recipe;
   const bool is_sbm = r.attention.kind.find("sbm") != std::string::npos;
   Rows rows = {{"task", r.data.name},
                {"attention", r.attention.kind + (is_sbm ? ", preset " + r.attention.preset : "")},
                {"steps", std::to_string(run.steps) + " of " + std::to_string(r.train.steps) + ", batch " +
                              std::to_string(r.train.batch) + ", seed " + std::to_string(r.train.seed)}};
-  if (is_sbm) rows.emplace_back("density penalty", fixed(r.train.density_weight, 4));
+  if (r.train.average > 0)
+    rows.emplace_back("weights", "averaged, train.average = " + fixed(r.train.average, 4));
+  if (is_sbm)
+    rows.emplace_back(
+        "weight of the density penalty",
+        fixed(r.train.density_weight, 4) +
+            (r.train.density_start > 0 ? " from step " + std::to_string(r.train.density_start) : "") +
+            (r.train.density_warmup > 0 ? ", rising over " + std::to_string(r.train.density_warmup) + " steps"
+                                        : ""));
   if (run.test) {
     if (run.test->bits) rows.emplace_back("test bits per character", fixed(*run.test->bits, 4));
-    rows.emplace_back("test accuracy", percent(run.test->accuracy));
+    rows.emplace_back("test accuracy",
+                      percent(run.test->accuracy) + ", of the checkpoint that was best on validation");
+    for (const Baseline& baseline : beside) rows.emplace_back(baseline.name, percent(baseline.accuracy));
     rows.emplace_back("test loss", fixed(run.test->loss, 4));
     rows.emplace_back("test density", percent(run.test->mean_density()));
   } else {
@@ -123,11 +135,15 @@ int run(const ReportArguments& arguments) {
   const Run read = read_run(arguments.run, "report");
   const train::Recipe recipe =
       train::load_recipe((read.folder / "config.toml").string(), arguments.overrides);
+  std::string no_data;
+  const auto dataset = data_of_run(read.folder, recipe, no_data);
+  const std::vector<Baseline> beside =
+      dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
   const bool has_edges = !read.head_densities.empty() && read.recipe.attention.kind != "dense";
 
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>" +
                      html_escape(read.name) + "</title>\n" + kStyle + "</head>\n<body>\n<h1>" +
-                     html_escape(read.name) + "</h1>\n" + table_of(summary_of(read));
+                     html_escape(read.name) + "</h1>\n" + table_of(summary_of(read, beside));
   html += "<h2>Curves</h2>\n" + curves_of(read);
   if (has_edges) html += "<h2>Densities</h2>\n" + densities_of(read);
   std::string why_not;

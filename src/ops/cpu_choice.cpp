@@ -155,12 +155,14 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
     result.blocks_backward = count(plan.backward);
     if (result.blocks_forward > 0) result.implementation = "gather and blocks";
     if (result.blocks_forward == result.heads && result.heads > 0) result.implementation = "blocks";
+    // On other levels the choice is the same, by costs that were not measured there.
+    const std::string cheaper = result.is_calibrated ? "predicted to be cheaper" : "cheaper on AVX-512";
     if (in.query.scalar_type() != at::kFloat)
       result.reason += ", and blocks of all pairs are of float32 alone";
     else if (result.blocks_forward == 0)
-      result.reason += ", and gathering them is predicted to be cheaper than blocks of all pairs";
+      result.reason += ", and gathering them is " + cheaper + " than blocks of all pairs";
     else
-      result.reason += std::string(", and blocks of all pairs are predicted to be cheaper") +
+      result.reason += ", and blocks of all pairs are " + cheaper +
                        (result.blocks_forward < result.heads ? " for heads of many edges" : "");
     const int64_t* offsets = edges.row_offsets().const_data_ptr<int64_t>();
     for (int64_t n = 0; n < result.heads; ++n) {

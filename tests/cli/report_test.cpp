@@ -224,8 +224,8 @@ TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
   const std::string html = scratch.read("run/report.html");
   for (const char* part :
        {"<!DOCTYPE html>", "Training loss", "Validation accuracy", "Density by layer and head",
-        "layer 1, head 1", "<h3>Easy</h3>", "<h3>Hard</h3>", "data:image/png;base64,iVBOR",
-        "density_weight = 0.01", "torch_version", "</html>"})
+        "layer 1, head 1", "best on validation", "most frequent label", "<h3>Easy</h3>", "<h3>Hard</h3>",
+        "data:image/png;base64,iVBOR", "density_weight = 0.01", "torch_version", "</html>"})
     EXPECT_THAT(html, HasSubstr(part));
   EXPECT_EQ(html.find("http://www.w3.org/2000/svg"), html.find("http"));  // nothing is loaded from elsewhere
   EXPECT_EQ(html.find("https:"), std::string::npos);
