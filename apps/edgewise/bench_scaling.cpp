@@ -76,7 +76,7 @@ class Layer {
     query_ = make().requires_grad_(), key_ = make().requires_grad_(), value_ = make().requires_grad_();
     grad_ = make();
     credit_.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
-    if (on_cuda_) sampling_.probe_unit = 16;  // where edges are lists there are no others
+    if (on_cuda_) sampling_.probe_unit = 16;  // as the preset edgewise has them
   }
 
   const EdgeSet& edges() const { return *edges_; }

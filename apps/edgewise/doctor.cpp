@@ -71,7 +71,8 @@ int run(bool json) {
   table.add({"float32 on CUDA", std::string(to_string(float32_matmul())) + " products (" +
                                     float32_matmul_reason() + "; EDGEWISE_FLOAT32_MATMUL chooses)"});
   table.add({"sampler on CPU", "squeezed, thinning, fastrg or direct, by predicted cost per item and head"});
-  table.add({"sampler on CUDA", "direct or thinning, as bit tiles or, for long sequences, as lists; " + kernels});
+  table.add(
+      {"sampler on CUDA", "direct or thinning, as bit tiles or, for long sequences, as lists; " + kernels});
   table.add({"self-test", test});
   table.print(std::cout);
   return test.starts_with("ok") ? 0 : 1;

@@ -74,7 +74,9 @@ EdgeSet make_list(const EdgeShape& shape, at::Device device, const Launch& launc
 bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& key_side,
                         const EdgeShape& shape, const SampleOptions& options) {
   const int64_t bytes = shape.pairs() / 8;
-  if (options.sampler == Sampler::kDirect || bytes <= kManyTileBytes) return false;
+  if (options.sampler == Sampler::kDirect || bytes <= kManyTileBytes ||
+      shape.keys > kernels::cuda::kMostListKeys)
+    return false;
   // A step that is recorded must not wait for the number of edges.
   const bool recorded = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   if (!fits_tiles(shape)) {
