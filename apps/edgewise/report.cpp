@@ -3,10 +3,12 @@
 
 #include <c10/util/Exception.h>
 #include <edgewise/io/atomic_file.h>
+#include <edgewise/train/build_model.h>
 #include <edgewise/train/svg_plot.h>
 
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include "command.h"
 #include "datasets.h"
@@ -56,6 +58,11 @@ Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
                {"attention", r.attention.kind + (is_sbm ? ", preset " + r.attention.preset : "")},
                {"steps", std::to_string(run.steps) + " of " + std::to_string(r.train.steps) + ", batch " +
                              std::to_string(r.train.batch) + ", seed " + std::to_string(r.train.seed)}};
+  if (is_sbm) {
+    std::ostringstream edges;
+    edges << train::sbm_options(r);
+    rows.emplace_back("edges", edges.str());
+  }
   if (r.train.average > 0)
     rows.emplace_back("weights", "averaged, train.average = " + fixed(r.train.average, 4));
   if (is_sbm)
