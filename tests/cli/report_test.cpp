@@ -207,21 +207,30 @@ TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
   EXPECT_THAT(some.err, HasSubstr("is not a run folder (it has no metrics.jsonl); left out"));
 }
 
-TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
-  const ScratchFolder scratch;
-  ASSERT_EQ(call(scratch, {"data", "pathfinder", "--generate", "--size", "40", "--out", scratch.file("data")})
+// The report of a run of a Pathfinder recipe, a few steps on 40 pictures.
+std::string pathfinder_report(const ScratchFolder& scratch, const std::string& recipe,
+                              const std::vector<std::string>& settings) {
+  EXPECT_EQ(call(scratch, {"data", "pathfinder", "--generate", "--size", "40", "--out", scratch.file("data")})
                 .status,
             0);
-  const Call trained =
-      call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/sbm-edgewise.toml", "--run",
-                     scratch.file("run"), "--quiet", "--set", "data.path=" + scratch.file("data"), "--set",
-                     "train.steps=2", "--set", "train.warmup_steps=0", "--set", "train.batch=2", "--set",
-                     "train.log_every=1", "--set", "attention.clusters=4", "--set", "train.threads=1"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
+  std::vector<std::string> train = {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/" + recipe, "--run",
+                                    scratch.file("run"), "--quiet"};
+  std::vector<std::string> all = {"data.path=" + scratch.file("data"), "train.warmup_steps=0",
+                                  "train.batch=2", "train.threads=1"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  for (const std::string& setting : all) train.insert(train.end(), {"--set", setting});
+  const Call trained = call(scratch, train);
+  EXPECT_EQ(trained.status, 0) << trained.err;
   const Call reported = call(scratch, {"report", scratch.file("run"), "--show", "1"});
-  ASSERT_EQ(reported.status, 0) << reported.err;
+  EXPECT_EQ(reported.status, 0) << reported.err;
   EXPECT_EQ(reported.out, scratch.file("run/report.html") + "\n");
-  const std::string html = scratch.read("run/report.html");
+  return scratch.read("run/report.html");
+}
+
+TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
+  const ScratchFolder scratch;
+  const std::string html = pathfinder_report(scratch, "sbm-edgewise.toml",
+                                             {"train.steps=2", "train.log_every=1", "attention.clusters=4"});
   for (const char* part :
        {"<!DOCTYPE html>", "Training loss", "Validation accuracy", "Density by layer and head",
         "layer 1, head 1", "best on validation", "most frequent label", "<h3>Easy</h3>", "<h3>Hard</h3>",
@@ -234,17 +243,9 @@ TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
 // At its start a head has a quarter of the pairs: of those of lit pixels, when black ones are masked.
 TEST(Report, PicturesCountPairsOfUnmaskedPixels) {
   const ScratchFolder scratch;
-  ASSERT_EQ(call(scratch, {"data", "pathfinder", "--generate", "--size", "40", "--out", scratch.file("data")})
-                .status,
-            0);
-  const Call trained =
-      call(scratch, {"train", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/best-sbm-edgewise.toml", "--run",
-                     scratch.file("run"), "--quiet", "--set", "data.path=" + scratch.file("data"), "--set",
-                     "train.steps=1", "--set", "train.warmup_steps=0", "--set", "train.batch=2", "--set",
-                     "train.density_start=0", "--set", "train.density_warmup=0", "--set", "train.threads=1"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
-  ASSERT_EQ(call(scratch, {"report", scratch.file("run"), "--show", "1"}).status, 0);
-  const std::string html = scratch.read("run/report.html");
+  const std::string html =
+      pathfinder_report(scratch, "best-sbm-edgewise.toml",
+                        {"train.steps=1", "train.density_start=0", "train.density_warmup=0"});
   const std::string caption = "<figcaption>layer 1, head 1: ";
   const size_t at = html.find(caption);
   ASSERT_NE(at, std::string::npos);
