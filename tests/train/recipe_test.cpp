@@ -294,7 +294,7 @@ TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
   const std::string root = EDGEWISE_SOURCE_DIR;
   for (const auto& [task, run] : {std::pair{"image", "image-edgewise-avg-w2-0"},
                                   {"text", "text-edgewise-avg-w003-1"},
-                                  {"pathfinder", "pathfinder-edgewise-50k-w1-0"},
+                                  {"pathfinder", "pathfinder-edgewise-80k-w1-0"},
                                   {"retrieval", "retrieval-edgewise-w1-0"}}) {
     const Recipe best = load_recipe(root + "/recipes/lra/" + task + "/best-sbm-edgewise.toml");
     Recipe measured = load_recipe(root + "/results/lra/" + run + "/config.toml");
