@@ -68,6 +68,7 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
     options.fixed_length = wanted.fixed_length;
     options.mask_zero = wanted.mask_zero;
     options.drop_masked = wanted.drop_masked;
+    options.symmetries = wanted.symmetries == "square" ? 8 : wanted.symmetries == "mirror" ? 2 : 1;
     options.validation_is_test = wanted.validation == "test";
     return std::make_shared<data::ByteDataset>(data::load_byte_examples(wanted.path, wanted.name), options);
   }

@@ -1,12 +1,14 @@
 #include <edgewise/data/byte_dataset.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <ATen/Functions.h>
 
 #include "data/check_indices.h"
 #include "data/padding.h"
+#include "data/symmetries.h"
 #include "data/uniform_below.h"
 #include "kernels/philox.h"
 
@@ -76,6 +78,7 @@ ByteDataset::ByteDataset(ByteExamples examples, const ByteDatasetOptions& option
     }
   }
   arrange();
+  prepare_symmetries();
 }
 
 void ByteDataset::arrange() {
@@ -87,6 +90,23 @@ void ByteDataset::arrange() {
   if (options_.fixed_length) return;
   order_by_length(parts_[1]);
   order_by_length(parts_[2]);
+}
+
+void ByteDataset::prepare_symmetries() {
+  const int64_t count = options_.symmetries, length = options_.max_length;
+  TORCH_CHECK_VALUE(count == 1 || count == 2 || count == 8, name(),
+                    ": expected 1, 2 (mirrored too) or 8 symmetries (turned too); got ", count);
+  if (count == 1) return;
+  const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(length))));
+  TORCH_CHECK_VALUE(side * side == length && examples_.towers == 1, name(),
+                    ": expected symmetries with square pictures, one an example; found ", examples_.towers,
+                    " sequences of ", length);
+  for (const int64_t sequence : part(Split::kTrain).sequences) {
+    const auto found = static_cast<int64_t>(examples_.sequence(sequence).size());
+    TORCH_CHECK_VALUE(found == length, name(), ": expected symmetries with pictures of ", length, " pixels, ",
+                      side, " x ", side, "; found one of ", found);
+  }
+  places_ = symmetric_places(count, side);
 }
 
 void ByteDataset::order_by_length(ByteExamples::Part& part) const {
@@ -111,7 +131,7 @@ void ByteDataset::order_by_length(ByteExamples::Part& part) const {
 }
 
 int64_t ByteDataset::size(Split split) const {
-  return static_cast<int64_t>(part(split).labels.size());
+  return static_cast<int64_t>(part(split).labels.size()) * copies(split);
 }
 
 int64_t ByteDataset::kept_length(int64_t sequence) const {
@@ -123,6 +143,7 @@ int64_t ByteDataset::kept_length(int64_t sequence) const {
 
 int64_t ByteDataset::length(Split split, int64_t index) const {
   if (options_.fixed_length) return options_.pad_to;
+  index /= copies(split);
   int64_t result = 0;
   for (int64_t tower = 0; tower < examples_.towers; ++tower) {
     result = std::max(
@@ -132,7 +153,8 @@ int64_t ByteDataset::length(Split split, int64_t index) const {
 }
 
 std::span<const uint8_t> ByteDataset::sequence(Split split, int64_t index, int64_t tower) const {
-  return examples_.sequence(part(split).sequences.at(static_cast<size_t>(index * examples_.towers + tower)));
+  const auto place = static_cast<size_t>(index / copies(split) * examples_.towers + tower);
+  return examples_.sequence(part(split).sequences.at(place));
 }
 
 Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
@@ -149,7 +171,7 @@ Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
     for (const int64_t index : indices) {
       const std::span<const uint8_t> all = sequence(split, index, tower);
       rows.push_back(all.first(std::min(all.size(), static_cast<size_t>(options_.max_length))));
-      const auto place = static_cast<size_t>(index * examples_.towers + tower);
+      const auto place = static_cast<size_t>(index / copies(split) * examples_.towers + tower);
       longest = std::max(longest, kept_length(part(split).sequences[place]));
     }
     const int64_t length =
@@ -160,10 +182,14 @@ Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
     auto* token = tokens.mutable_data_ptr<int64_t>();
     auto* valid = mask.mutable_data_ptr<bool>();
     auto* position = drop ? positions.mutable_data_ptr<int64_t>() : nullptr;
-    for (const std::span<const uint8_t> row : rows) {
+    for (size_t item = 0; item < rows.size(); ++item) {
+      const std::span<const uint8_t> row = rows[item];
+      const int64_t symmetry = indices[item] % copies(split);
+      const int32_t* const places =
+          symmetry > 0 ? &places_[static_cast<size_t>(symmetry) * row.size()] : nullptr;
       size_t kept = 0;
       for (size_t i = 0; i < row.size(); ++i) {
-        const int64_t id = row[i] + options_.first_id;
+        const int64_t id = row[places ? static_cast<size_t>(places[i]) : i] + options_.first_id;
         const bool masked = options_.mask_zero && id == 0;
         if (masked && drop) continue;
         token[kept] = id;
@@ -181,7 +207,8 @@ Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
   }
   batch.labels = at::empty({items}, at::kLong);
   auto* label = batch.labels.mutable_data_ptr<int64_t>();
-  for (const int64_t index : indices) *label++ = part(split).labels[static_cast<size_t>(index)];
+  for (const int64_t index : indices)
+    *label++ = part(split).labels[static_cast<size_t>(index / copies(split))];
   return batch;
 }
 

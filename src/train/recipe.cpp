@@ -234,6 +234,8 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
   check_drop_masked(recipe, name);
+  TORCH_CHECK_VALUE(recipe.data.symmetries == "none" || task == "image" || task == "pathfinder", name,
+                    ": expected data.symmetries with image or pathfinder only; found it with ", task);
   TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
                     ": expected data.validation = test with text only; found it with ", task);
   TORCH_CHECK_VALUE(

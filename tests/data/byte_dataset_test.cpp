@@ -120,6 +120,61 @@ TEST(ByteDataset, BlackPixelsAreTokensUnlessAskedOtherwise) {
   EXPECT_EQ(masked.trim_multiple, 0);  // black at the end is not cut off
 }
 
+TEST(ByteDataset, TrainsOnEveryOrientationOfAPicture) {
+  ByteExamples examples("pathfinder");
+  std::vector<uint8_t> pixels(1024);
+  pixels[1] = 10, pixels[32 * 5 + 30] = 20;  // (row 0, column 1) and (5, 30)
+  examples.add_example(Split::kTrain, std::vector<uint8_t>(1024, 7), 0);
+  examples.add_example(Split::kTrain, pixels, 1);
+  examples.add_example(Split::kTest, pixels, 1);
+  ByteDatasetOptions options = lra_options("pathfinder");
+  options.symmetries = 8;
+  const ByteDataset dataset(examples, options);
+  EXPECT_EQ(dataset.size(Split::kTrain), 16);
+  EXPECT_EQ(dataset.size(Split::kTest), 1);
+  const std::vector<int64_t> second = {8, 9, 10, 11, 12, 13, 14, 15};
+  const Batch batch = dataset.batch(Split::kTrain, second);
+  EXPECT_EQ(batch.labels.sum().item<int64_t>(), 8);
+  const at::Tensor picture = batch.tokens[0][0].view({32, 32}), all = batch.tokens[0].view({8, 32, 32});
+  EXPECT_EQ(picture[0][1].item<int64_t>(), 10);
+  EXPECT_EQ(picture[5][30].item<int64_t>(), 20);
+  EXPECT_TRUE(at::equal(all[1], picture.flip(1)));
+  // All eight, each once: four quarter turns of the picture and of its mirror image.
+  for (int64_t turns = 0; turns < 4; ++turns) {
+    for (const at::Tensor& expected : {at::rot90(picture, turns), at::rot90(picture.flip(1), turns)}) {
+      int64_t found = 0;
+      for (int64_t n = 0; n < 8; ++n) found += at::equal(all[n], expected);
+      EXPECT_EQ(found, 1) << turns;
+    }
+  }
+  EXPECT_TRUE(at::equal(dataset.batch(Split::kTest, kFirst).tokens[0][0].view({32, 32}), picture));
+
+  // Lit pixels alone: the same pixels at their new places.
+  options.mask_zero = options.drop_masked = true;
+  options.symmetries = 2;
+  const ByteDataset lit(examples, options);
+  const std::vector<int64_t> mirrored = {3};
+  EXPECT_EQ(lit.length(Split::kTrain, 3), 2);
+  const Batch few = lit.batch(Split::kTrain, mirrored);
+  EXPECT_TRUE(at::equal(few.positions[0][0].slice(0, 0, 2), at::tensor({30, 32 * 5 + 1}, at::kLong)));
+  EXPECT_TRUE(at::equal(few.tokens[0][0].slice(0, 0, 2), at::tensor({10, 20}, at::kLong)));
+
+  options.symmetries = 4;
+  EXPECT_THAT([&] { ByteDataset(examples, options); },
+              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("1, 2 (mirrored too) or 8")));
+  examples.add_example(Split::kTrain, std::vector<uint8_t>(1000), 0);
+  options.symmetries = 8;
+  EXPECT_THAT([&] { ByteDataset(examples, options); },
+              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("found one of 1000")));
+  EXPECT_THAT(
+      [&] {
+        ByteDatasetOptions texts_turned = lra_options("text");
+        texts_turned.symmetries = 2;
+        ByteDataset(texts({10}), texts_turned);
+      },
+      testing::ThrowsMessage<c10::Error>(testing::HasSubstr("square pictures")));
+}
+
 TEST(ByteDataset, MaskedPixelsMayBeLeftOut) {
   ByteExamples examples("pathfinder");
   std::vector<uint8_t> pixels(1024);

@@ -202,6 +202,8 @@ TEST(Recipe, FieldsMustFitTogether) {
               HasSubstr("attention.count_padding = false"));
   EXPECT_THAT(complaint(pictures + "mask_zero = true\n[train]\nsnapshot_edges = true"),
               HasSubstr("train.snapshot_edges = false"));
+  EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nsymmetries = \"mirror\""),
+              HasSubstr("expected data.symmetries with image or pathfinder only; found it with text"));
   EXPECT_THAT(complaint("[data]\nname = \"image\"\npath = \"x\"\nvalidation = \"test\""),
               HasSubstr("expected data.validation = test with text only; found it with image"));
   EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <edgewise/data/byte_examples.h>
 
@@ -22,6 +23,9 @@ struct ByteDatasetOptions {
   // model that takes tokens as a set with positions computes the same from fewer of them (a third, in
   // Pathfinder).
   bool drop_masked = false;
+  // Square pictures: so many training examples are made of each, itself first. 2: and mirrored left to right;
+  // 8: and turned by quarters. Validation and test stay as they are.
+  int64_t symmetries = 1;
   // Pad every batch to pad_to, as the published code; else to a multiple of 64.
   bool fixed_length = false;
   // The published Text: train on train and validation, validate on test. Nothing is then left to report
@@ -46,15 +50,18 @@ class ByteDataset : public Dataset {
   int64_t length(Split split, int64_t index) const override;
   Batch batch(Split split, std::span<const int64_t> indices) const override;
 
-  // The bytes an example is made of, e.g. the pixels of an image.
+  // The bytes an example is made of, e.g. the pixels of an image, before symmetries.
   std::span<const uint8_t> sequence(Split split, int64_t index, int64_t tower = 0) const;
   // Accuracy on `split` of the label most frequent in train.
   double majority_accuracy(Split split) const;
 
  private:
   const ByteExamples::Part& part(Split split) const { return parts_[static_cast<size_t>(split)]; }
+  // Examples that are made of each one in the file.
+  int64_t copies(Split split) const { return split == Split::kTrain ? options_.symmetries : 1; }
   int64_t kept_length(int64_t sequence) const;  // tokens of a sequence in a batch, before padding
   void arrange();
+  void prepare_symmetries();
   void order_by_length(ByteExamples::Part& part) const;
 
   ByteExamples examples_;
@@ -62,6 +69,8 @@ class ByteDataset : public Dataset {
   // The splits as they are served. Validation and test lie in blocks of similar length, so that evaluation
   // pads little; blocks are in random order, so that the first examples are a fair sample.
   std::array<ByteExamples::Part, 3> parts_;
+  std::vector<int32_t>
+      places_;  // [symmetries, max_length] where a pixel comes from; empty without symmetries
 };
 
 }  // namespace edgewise::data

@@ -21,6 +21,7 @@ struct DataRecipe {
   bool fixed_length = false;
   bool mask_zero = false;
   bool drop_masked = false;
+  std::string symmetries = "none";
   std::string validation = "own";
   int64_t keys = 0;
   int64_t values = 8;
