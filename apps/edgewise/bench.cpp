@@ -9,9 +9,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
-
-#include "table.h"
 
 namespace edgewise::app {
 namespace {
@@ -28,14 +27,6 @@ double disturbance() {
 }
 void note_disturbance(double ratio) {
   largest_disturbance() = std::max(largest_disturbance(), ratio);
-}
-std::string disturbance_warning() {
-  constexpr double kTrusted = 2;  // on a machine left alone medians are within a quarter of the best
-  if (disturbance() < kTrusted) return {};
-  return "this machine is busy: a median is " + fixed(disturbance(), 1) +
-         " times its best repeat, so medians and ratios are not to be trusted. Where other programs run, "
-         "threads that "
-         "spin while they wait cost most; OMP_WAIT_POLICY=passive in front of the command cures that";
 }
 
 std::vector<Timing> measure_together(const std::vector<Body>& bodies, double seconds, int least) {
@@ -56,12 +47,8 @@ std::vector<Timing> measure_together(const std::vector<Body>& bodies, double sec
   }
   std::vector<Timing> result;
   for (std::vector<double>& each : times) {
-    std::sort(each.begin(), each.end());
-    const auto quantile = [&](double q) {
-      return each[static_cast<size_t>(q * static_cast<double>(each.size() - 1))];
-    };
-    result.push_back({quantile(0.5), (quantile(0.75) - quantile(0.25)) / quantile(0.5), each.front()});
-    note_disturbance(quantile(0.5) / each.front());
+    result.push_back(timing_of(std::move(each)));
+    note_disturbance(result.back().disturbance());
   }
   return result;
 }

@@ -6,30 +6,22 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "command.h"
+#include "timing.h"
 
 namespace edgewise::app {
 
-struct Timing {
-  double median_ms = 0;
-  double spread = 0;   // (third quartile - first quartile) / median
-  double best_ms = 0;  // the least disturbed repeat
-};
-
 using Body = std::function<void()>;
 
-// Runs each body once to warm up, then all of them in turn until `seconds` have passed per body and at least
-// `least` times: what disturbs the machine disturbs every side of a comparison.
 // The largest median over best repeat so far, of this process and of what its children told: far above 1
 // where others disturb. `note_disturbance` takes a child's.
 double disturbance();
 void note_disturbance(double ratio);
-// What to say of it; empty where medians can be trusted.
-std::string disturbance_warning();
 
+// Runs each body once to warm up, then all of them in turn until `seconds` have passed per body and at least
+// `least` times: what disturbs the machine disturbs every side of a comparison.
 std::vector<Timing> measure_together(const std::vector<Body>& bodies, double seconds, int least = 5);
 Timing measure(const Body& body, double seconds, int least = 5);
 

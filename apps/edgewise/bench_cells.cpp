@@ -43,7 +43,7 @@ void measure_cells(const std::string& command, const std::vector<Cell>& cells, c
   progress.finish();
   print();
   std::cout << std::flush;
-  if (const std::string warning = disturbance_warning(); !warning.empty())
+  if (const std::string warning = disturbance_warning(disturbance()); !warning.empty())
     std::cerr << command << ": " << warning << "\n";
 }
 
