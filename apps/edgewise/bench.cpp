@@ -81,6 +81,17 @@ Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::T
   };
 }
 
+void add_cpu_device(CLI::App& command) {
+  const auto check = [name = command.get_name()](const std::string& device) -> std::string {
+    if (device == "cpu") return {};
+    return "expected cpu, where bench " + name + " measures; got '" + device +
+           "'. On a GPU: edgewise bench cuda";
+  };
+  command.add_option("--device", "cpu; on a GPU: edgewise bench cuda")
+      ->default_str("cpu")
+      ->check(CLI::Validator(check, ""));
+}
+
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure against dense attention in the same process");
   bench->require_subcommand(1);

@@ -28,6 +28,9 @@ Timing measure(const Body& body, double seconds, int least = 5);
 // Dense scaled_dot_product_attention, forward, or forward and backward.
 Body dense_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool backward);
 
+// --device for a benchmark of the CPU: who asks for a GPU is told where one is measured.
+void add_cpu_device(CLI::App& command);
+
 // Bytes that a call holds on the GPU at its peak, beyond what is there before it.
 double cuda_peak_bytes(const Body& body);
 

@@ -101,6 +101,7 @@ void add_bench_attention(CLI::App& bench, Action& action) {
       ->capture_default_str()
       ->check(number_above(0));
   command->add_flag("--backward", arguments->backward, "forward and backward");
+  add_cpu_device(*command);
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

@@ -323,6 +323,7 @@ void add_bench_sample(CLI::App& bench, Action& action) {
   command->add_option("--seconds", arguments->seconds, "time per contender")
       ->capture_default_str()
       ->check(number_above(0));
+  add_cpu_device(*command);
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

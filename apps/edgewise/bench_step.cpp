@@ -96,6 +96,7 @@ void add_bench_step(CLI::App& bench, Action& action) {
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()
       ->check(number_above(0));
+  add_cpu_device(*command);
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

@@ -106,6 +106,22 @@ TEST(Usage, OfADeviceThatIsNoneNamesThoseThatAre) {
   EXPECT_THAT(result.err, testing::HasSubstr("cpu or cuda; got 'gpu'"));
 }
 
+TEST(Usage, OfABenchmarkOfTheCpuNamesTheOneOfAGpu) {
+  const kit::ScratchFolder scratch;
+  for (const std::string what : {"attention", "step", "sample"}) {
+    SCOPED_TRACE(what);
+    const Call refused = call(scratch, {"bench", what, "--device", "cuda"});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, testing::AllOf(testing::HasSubstr("--device: expected cpu"),
+                                            testing::HasSubstr("On a GPU: edgewise bench cuda")));
+    EXPECT_THAT(call(scratch, {"bench", what, "--help"}).out, testing::HasSubstr("edgewise bench cuda"));
+  }
+  EXPECT_EQ(call(scratch, {"bench", "attention", "--device", "cpu", "--n", "16", "--dim", "8", "--density",
+                           "0.5", "--seconds", "0.01"})
+                .status,
+            0);
+}
+
 // What cannot be had on any machine: more than addresses reach.
 TEST(Errors, OfMemorySayWhatToLower) {
 #ifdef __SANITIZE_ADDRESS__
