@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <numeric>
 #include <utility>
@@ -31,6 +30,7 @@
 #include "train/loss.h"
 #include "train/memory.h"
 #include "train/run_folder.h"
+#include "train/run_lines.h"
 
 namespace edgewise::train {
 namespace {
@@ -84,12 +84,6 @@ data::Batch pinned(data::Batch batch) {
 data::Batch next_batch(data::Prefetcher& batches) {
   RECORD_USER_SCOPE("wait for data");
   return batches.next();
-}
-
-std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g", value);
-  return text;
 }
 
 }  // namespace
@@ -313,11 +307,7 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   }
   info.evaluation_pending = false;
   if (recipe.train.snapshot_edges) snapshot_edges();
-  progress.message("step " + std::to_string(info.step) + ": validation " +
-                   (found.bits_per_character ? "bits per character " + short_number(*found.bits_per_character)
-                                             : "accuracy " + short_number(found.accuracy)) +
-                   ", loss " + short_number(found.loss) + ", density " +
-                   short_number(found.density.mean().item<double>()));
+  progress.message(validation_line(info.step, found));
 }
 
 // The edges of a few validation sequences, as they are at this step.
@@ -440,13 +430,7 @@ RunSummary Trainer::State::run() {
       }
       const StepReport report = finish_step(*std::exchange(running, std::nullopt));
       if (logged) log_step(report, lap);
-      progress.update(info.step,
-                      {{"loss", short_number(report.loss)},
-                       dataset->is_text()
-                           ? std::pair<std::string, std::string>{"bits/char", short_number(report.task_loss /
-                                                                                           std::numbers::ln2)}
-                           : std::pair<std::string, std::string>{"accuracy", short_number(report.accuracy)},
-                       {"density", short_number(report.density.mean().item<double>())}});
+      progress.update(info.step, step_fields(report, dataset->is_text()));
       if (evaluated) evaluate_validation(progress);
       if (kept) save_last();
       if (options.after_step) options.after_step(info.step);

@@ -1,0 +1,37 @@
+#include "train/run_lines.h"
+
+#include <cstdio>
+#include <numbers>
+
+namespace edgewise::train {
+namespace {
+
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g", value);
+  return text;
+}
+
+}  // namespace
+
+ProgressFields step_fields(const StepReport& report, bool is_text) {
+  ProgressFields fields = {{"loss", short_number(report.task_loss)}};
+  if (is_text)
+    fields.emplace_back("bits/char", short_number(report.task_loss / std::numbers::ln2));
+  else
+    fields.emplace_back("accuracy", short_number(report.accuracy));
+  fields.emplace_back("density", short_number(report.density.mean().item<double>()));
+  if (report.loss != report.task_loss)
+    fields.emplace_back("penalty", short_number(report.loss - report.task_loss));
+  return fields;
+}
+
+std::string validation_line(int64_t step, const Evaluation& found) {
+  return "step " + std::to_string(step) + ": validation " +
+         (found.bits_per_character ? "bits per character " + short_number(*found.bits_per_character)
+                                   : "accuracy " + short_number(found.accuracy)) +
+         ", loss " + short_number(found.loss) + ", density " +
+         short_number(found.density.mean().item<double>());
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,34 @@
+// What a run says while it trains.
+#include "train/run_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace edgewise::train {
+namespace {
+
+StepReport report() {
+  StepReport result;
+  result.task_loss = result.loss = 0.5;
+  result.accuracy = 0.175;
+  result.density = torch::full({2, 2}, 0.25, torch::kDouble);
+  return result;
+}
+
+std::string shown(const ProgressFields& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) text += (text.empty() ? "" : " ") + name + "=" + value;
+  return text;
+}
+
+TEST(RunLines, TheLossIsTheTasks) {
+  StepReport found = report();
+  EXPECT_EQ(shown(step_fields(found, false)), "loss=0.5 accuracy=0.175 density=0.25");
+  found.loss = 0.75;
+  EXPECT_EQ(shown(step_fields(found, false)), "loss=0.5 accuracy=0.175 density=0.25 penalty=0.25");
+  EXPECT_EQ(shown(step_fields(found, true)), "loss=0.5 bits/char=0.7213 density=0.25 penalty=0.25");
+}
+
+}  // namespace
+}  // namespace edgewise::train
