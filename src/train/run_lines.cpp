@@ -12,6 +12,18 @@ std::string short_number(double value) {
   return text;
 }
 
+// Shares are told in percent everywhere but in JSON: short beside a bar, as in tables in a line of its own.
+std::string short_percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g%%", share * 100);
+  return text;
+}
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f %%", share * 100);
+  return text;
+}
+
 }  // namespace
 
 ProgressFields step_fields(const StepReport& report, bool is_text) {
@@ -19,8 +31,8 @@ ProgressFields step_fields(const StepReport& report, bool is_text) {
   if (is_text)
     fields.emplace_back("bits/char", short_number(report.task_loss / std::numbers::ln2));
   else
-    fields.emplace_back("accuracy", short_number(report.accuracy));
-  fields.emplace_back("density", short_number(report.density.mean().item<double>()));
+    fields.emplace_back("accuracy", short_percent(report.accuracy));
+  fields.emplace_back("density", short_percent(report.density.mean().item<double>()));
   if (report.loss != report.task_loss)
     fields.emplace_back("penalty", short_number(report.loss - report.task_loss));
   return fields;
@@ -29,9 +41,8 @@ ProgressFields step_fields(const StepReport& report, bool is_text) {
 std::string validation_line(int64_t step, const Evaluation& found) {
   return "step " + std::to_string(step) + ": validation " +
          (found.bits_per_character ? "bits per character " + short_number(*found.bits_per_character)
-                                   : "accuracy " + short_number(found.accuracy)) +
-         ", loss " + short_number(found.loss) + ", density " +
-         short_number(found.density.mean().item<double>());
+                                   : "accuracy " + percent(found.accuracy)) +
+         ", loss " + short_number(found.loss) + ", density " + percent(found.density.mean().item<double>());
 }
 
 }  // namespace edgewise::train

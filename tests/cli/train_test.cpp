@@ -23,7 +23,11 @@ TEST(Train, ARecipeBecomesAResult) {
   const Call trained = call(scratch, {"train", recipe, "--run", run, "--set", "train.seed=4"});
   EXPECT_EQ(trained.status, 0) << trained.err;
   EXPECT_THAT(trained.out, AllOf(HasSubstr(run + ": test accuracy "), HasSubstr("majority class")));
-  EXPECT_THAT(trained.err, AllOf(HasSubstr("seed 4"), HasSubstr("step 3: validation accuracy")));
+  EXPECT_THAT(trained.err,
+              AllOf(HasSubstr("seed 4"),
+                    ::testing::ContainsRegex(
+                        "step 3: validation accuracy [0-9.]+ %, loss [0-9.]+, density [0-9.]+ %\n")));
+  EXPECT_THAT(trained.err, ::testing::ContainsRegex("train 3/3 .*, accuracy=[0-9.]+%, density=[0-9.]+%\n"));
 
   const std::string before = scratch.read("run/metrics.jsonl");
   const Call refused = call(scratch, {"eval", run, "--split", "validation", "--record"});
