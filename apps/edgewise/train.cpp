@@ -226,7 +226,8 @@ void add_train(CLI::App& app, Action& action) {
       "tell on stderr where the time went, by phase and by operation, and on a GPU by kernel; for "
       "a few hundred steps");
   command->add_flag("--print-recipe", arguments->print_recipe,
-                    "print the recipe with every key, as the run folder keeps it, and stop");
+                    "print the recipe with every key of its kind of attention, as the run folder keeps it, "
+                    "and stop");
   command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");
   command->callback([&action, arguments] {
     check_usage(*arguments);

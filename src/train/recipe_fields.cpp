@@ -87,9 +87,9 @@ std::vector<RecipeField> make_fields() {
       field(attention, &A::kind, "attention.kind", "dense: no edges, torch's attention; full to window+sac: over edges; linear to nystromformer: published approximations; the others: language models",
             one_of({"dense", "full", "window", "random", "sbm", "window+sbm", "sac", "window+sac", "linear", "reformer", "performer",
                     "linformer", "nystromformer", "transformer_xl", "adaptive_span", "tree"})),
-      field(attention, &A::window, "attention.window", "window: keys on each side of a query", at_least(0)),
+      field(attention, &A::window, "attention.window", "window: keys on each side of a query", at_least(0)).of({"window", "window+sbm", "window+sac"}),
       field(attention, &A::preset, "attention.preset", "sbm: where the settings below come from",
-            one_of({"paper", "published", "edgewise"})),
+            one_of({"paper", "published", "edgewise"})).of({"sbm", "window+sbm"}),
       field(attention, &A::clusters, "attention.clusters", "clusters of the block model", at_least(1)),
       field(attention, &A::shared_mlp, "attention.shared_mlp", "one node MLP for all heads"),
       field(attention, &A::cluster_std, "attention.cluster_std",
@@ -114,27 +114,27 @@ std::vector<RecipeField> make_fields() {
 
       field(attention, &A::mode, "attention.mode",
             "linear to nystromformer: as its paper prints it, or as the comparison code of the SBM paper computes it",
-            one_of({"paper", "harness"})),
-      field(attention, &A::features, "attention.features", "performer: random features", at_least(1)),
+            one_of({"paper", "harness"})).of({"linear", "reformer", "performer", "linformer", "nystromformer"}),
+      field(attention, &A::features, "attention.features", "performer: random features", at_least(1)).of({"performer"}),
       field(attention, &A::redraw_every, "attention.redraw_every",
-            "performer, paper: training steps between new features; 0 = never", at_least(0)),
+            "performer, paper: training steps between new features; 0 = never", at_least(0)).of({"performer"}),
       field(attention, &A::projected_length, "attention.projected_length", "linformer: keys and values after projection",
-            at_least(1)),
+            at_least(1)).of({"linformer"}),
       field(attention, &A::sharing, "attention.sharing", "linformer, paper: what shares a projection",
-            one_of({"none", "heads", "key_value", "layers"})),
-      field(attention, &A::landmarks, "attention.landmarks", "nystromformer: landmarks", at_least(1)),
+            one_of({"none", "heads", "key_value", "layers"})).of({"linformer"}),
+      field(attention, &A::landmarks, "attention.landmarks", "nystromformer: landmarks", at_least(1)).of({"nystromformer"}),
       field(attention, &A::conv_kernel, "attention.conv_kernel",
-            "nystromformer: width of the convolution over values, odd; 0 = none", at_least(0)),
+            "nystromformer: width of the convolution over values, odd; 0 = none", at_least(0)).of({"nystromformer"}),
       field(attention, &A::pinv_iterations, "attention.pinv_iterations", "nystromformer: steps of the pseudo-inverse",
-            at_least(0)),
-      field(attention, &A::rounds, "attention.rounds", "reformer: rounds of hashing", at_least(1)),
-      field(attention, &A::chunk, "attention.chunk", "reformer: tokens per chunk", at_least(1)),
-      field(attention, &A::memory, "attention.memory", "transformer_xl, adaptive_span: tokens of the batch before that are kept", at_least(0)),
-      field(attention, &A::span_limit, "attention.span_limit", "adaptive_span: the longest span", at_least(1)),
-      field(attention, &A::span_ramp, "attention.span_ramp", "adaptive_span: tokens over which a span fades", at_least(1)),
-      field(attention, &A::span_weight, "attention.span_weight", "adaptive_span: weight of the mean span, in tokens, in the loss", at_least(0)),
-      field(attention, &A::tree_step, "attention.tree_step", "tree: nodes per level that a token uses", at_least(1)),
-      field(attention, &A::tree_clip, "attention.tree_clip", "tree: levels above share their edge types", at_least(0)),
+            at_least(0)).of({"nystromformer"}),
+      field(attention, &A::rounds, "attention.rounds", "reformer: rounds of hashing", at_least(1)).of({"reformer"}),
+      field(attention, &A::chunk, "attention.chunk", "reformer: tokens per chunk", at_least(1)).of({"reformer"}),
+      field(attention, &A::memory, "attention.memory", "transformer_xl, adaptive_span: tokens of the batch before that are kept", at_least(0)).of({"transformer_xl", "adaptive_span"}),
+      field(attention, &A::span_limit, "attention.span_limit", "adaptive_span: the longest span", at_least(1)).of({"adaptive_span"}),
+      field(attention, &A::span_ramp, "attention.span_ramp", "adaptive_span: tokens over which a span fades", at_least(1)).of({"adaptive_span"}),
+      field(attention, &A::span_weight, "attention.span_weight", "adaptive_span: weight of the mean span, in tokens, in the loss", at_least(0)).of({"adaptive_span"}),
+      field(attention, &A::tree_step, "attention.tree_step", "tree: nodes per level that a token uses", at_least(1)).of({"tree"}),
+      field(attention, &A::tree_clip, "attention.tree_clip", "tree: levels above share their edge types", at_least(0)).of({"tree"}),
 
       field(sac, &S::alpha, "sac.alpha", "edges per query: 4; kind random: the same", at_least(1)),
       field(sac, &S::budget, "sac.budget", "edges per sequence instead; 0 = alpha decides", at_least(0)),
@@ -236,6 +236,10 @@ bool FieldRule::allows(double value) const {
 
 bool FieldRule::allows(const std::string& value) const {
   return names.empty() || std::ranges::find(names, value) != names.end();
+}
+
+bool RecipeField::is_read_by(const std::string& kind) const {
+  return kinds.empty() || std::ranges::find(kinds, kind) != kinds.end();
 }
 
 const std::vector<RecipeField>& recipe_fields() {

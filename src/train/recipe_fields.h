@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -35,8 +36,14 @@ struct RecipeField {
   std::function<FieldSlot(Recipe&)> slot;
   std::string meaning;
   FieldRule rule;
+  std::vector<std::string> kinds = {};  // of attention that read it; empty = all
 
   std::string full_name() const { return section + "." + key; }
+  bool is_read_by(const std::string& kind) const;
+  RecipeField of(std::vector<std::string> readers) && {
+    kinds = std::move(readers);
+    return std::move(*this);
+  }
 };
 
 const std::vector<RecipeField>& recipe_fields();  // in the order of the file

@@ -54,13 +54,18 @@ std::string value_of(const RecipeField& field, Recipe& recipe) {
 }  // namespace
 
 std::string to_toml(const Recipe& recipe) {
-  Recipe copy = recipe;  // a slot points into a recipe that may be changed
+  Recipe copy = recipe, defaults;  // a slot points into a recipe that may be changed
+  // What another kind of attention reads tells nothing of this run. If it is no default it stays all the
+  // same: the text loads back to an equal recipe.
+  const auto is_told = [&](const RecipeField& field, const std::string& value) {
+    return field.is_read_by(recipe.attention.kind) || value != value_of(field, defaults);
+  };
   std::string text;
   for (const std::string& section : recipe_sections()) {
     std::string lines;
     for (const RecipeField& field : recipe_fields()) {
       const std::string value = field.section == section ? value_of(field, copy) : "";
-      if (!value.empty()) lines += field.key + " = " + value + "\n";
+      if (!value.empty() && is_told(field, value)) lines += field.key + " = " + value + "\n";
     }
     if (!lines.empty()) text += (text.empty() ? "[" : "\n[") + section + "]\n" + lines;
   }

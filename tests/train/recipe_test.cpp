@@ -127,6 +127,27 @@ TEST(Recipe, ToTomlLoadsBackToTheSame) {
   EXPECT_EQ(parse(to_toml(recipe)), recipe);
 }
 
+TEST(Recipe, ToTomlLeavesOutDefaultsThatOtherKindsRead) {
+  using testing::AllOf, testing::Not;
+  const auto text = [](const std::string& kind, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> overrides = {"attention.kind=" + kind};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const Recipe recipe = parse("", overrides);
+    EXPECT_EQ(parse(to_toml(recipe)), recipe) << kind;
+    return to_toml(recipe);
+  };
+  EXPECT_THAT(text("sbm"),
+              AllOf(HasSubstr("\npreset = "), Not(HasSubstr("\nwindow = ")), Not(HasSubstr("\nmode = ")),
+                    Not(HasSubstr("\nfeatures = ")), Not(HasSubstr("\nspan_weight = "))));
+  EXPECT_THAT(text("window+sbm"), AllOf(HasSubstr("\npreset = "), HasSubstr("\nwindow = ")));
+  EXPECT_THAT(text("performer"), AllOf(HasSubstr("\nmode = "), HasSubstr("\nfeatures = "),
+                                       Not(HasSubstr("\nrounds = ")), Not(HasSubstr("\npreset = "))));
+  EXPECT_THAT(text("dense"), HasSubstr("[attention]\nkind = \"dense\"\n\n[train]"));
+  // What was changed is kept, whoever reads it.
+  EXPECT_THAT(text("dense", {"attention.features=7", "attention.preset=paper"}),
+              HasSubstr("kind = \"dense\"\npreset = \"paper\"\nfeatures = 7\n\n[train]"));
+}
+
 TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
   EXPECT_EQ(complaint("[train]\nsteps = 5\nlerning_rate = 1"),
             "r.toml:3: unknown key 'train.lerning_rate'; did you mean 'train.learning_rate'?");

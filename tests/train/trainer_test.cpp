@@ -140,7 +140,8 @@ TEST(Trainer, StopAndResumeEqualsOneRun) {
   }
 }
 
-// A key that came later has its default in a run that does not name it.
+// A key that came later has its default in a run that does not name it; keys that only other kinds of
+// attention read once stood in every run.
 TEST(Trainer, ARunOfAnOlderVersionResumes) {
   const ScratchFolder scratch;
   const Recipe recipe = tiny_recipe();
@@ -153,9 +154,11 @@ TEST(Trainer, ARunOfAnOlderVersionResumes) {
   {
     std::ifstream config(folder / "config.toml");
     for (std::string line; std::getline(config, line);)
-      if (!line.starts_with("density_start") && !line.starts_with("cuda_graph")) older += line + "\n";
+      if (!line.starts_with("density_start") && !line.starts_with("cuda_graph"))
+        older += line + (line == "[attention]" ? "\nfeatures = 256\nmemory = 512\n" : "\n");
   }
   ASSERT_NE(older, to_toml(recipe));
+  ASSERT_THAT(older, testing::HasSubstr("memory = 512"));
   std::ofstream(folder / "config.toml") << older;
   EXPECT_FALSE(run(recipe, folder, true).interrupted);
   expect_same_run(scratch / "whole", folder);

@@ -168,7 +168,8 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
 Recipe parse_recipe(std::string_view text, const std::string& name,
                     const std::vector<std::string>& overrides = {});
 
-// The whole recipe as TOML, every key but unset overrides of the preset. Loads back to an equal recipe.
+// The whole recipe as TOML, every key but unset overrides of the preset and defaults that only other kinds of
+// attention read. Loads back to an equal recipe.
 std::string to_toml(const Recipe& recipe);
 
 // Every key with its default, its meaning and what it may be.
