@@ -1,24 +1,20 @@
 // edgewise doctor: what was found on this machine, and which implementation will run.
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/cpu_level.h>
-#include <edgewise/ops/explain.h>
 #include <edgewise/ops/float32_matmul.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstdio>
 #include <iostream>
 #include <utility>
 
-#include "bench_case.h"
 #include "command.h"
+#include "doctor_explain.h"
 #include "table.h"
 #include "validators.h"
 
@@ -78,66 +74,17 @@ int run(bool json) {
   return test.starts_with("ok") ? 0 : 1;
 }
 
-struct ExplainArguments {
-  int64_t n = 2048, dim = 32, heads = 2;
-  double density = 0.1;
-  std::string dtype = "fp32", device = "cpu";
-};
-
-// What a call of this shape would run, on edges drawn at this density.
-int explain(const ExplainArguments& a) {
-  const at::Device device(a.device);
-  TORCH_CHECK_VALUE(device.is_cpu() || io::describe_environment().cuda_available,
-                    "doctor --explain: expected a GPU for --device ", a.device, "; torch sees none");
-  const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(device);
-  const at::Tensor rows = at::zeros({1, a.heads, a.n, a.dim}, options);
-  // One cluster and constant memberships: every pair has the same probability.
-  const EdgeSet edges =
-      sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
-  const AttentionChoice choice = explain_attention(rows, rows, rows, edges);
-  Table table({"what", "value"});
-  table.add({"shape", std::to_string(a.heads) + (a.heads == 1 ? " head, n = " : " heads, n = ") +
-                          std::to_string(a.n) + ", head dim " + std::to_string(a.dim) + ", " + a.dtype +
-                          ", " + a.device});
-  table.add(
-      {"edges",
-       std::to_string(edges.edge_count()) + " (" +
-           percent(static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs()), 2) +
-           ")"});
-  table.add({"implementation",
-             choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
-  table.add({"reason", choice.reason});
-  if (!choice.bf16_rows.empty()) table.add({"bf16 rows", choice.bf16_rows});
-  if (device.is_cpu() && !choice.is_calibrated)
-    table.add({"predicted", "nothing: costs were measured for fp32 rows on AVX-512 alone"});
-  if (choice.is_calibrated) {
-    table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
-    table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
-                                       " ms (torch's attention over all pairs); gather is " +
-                                       fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
-  }
-  if (choice.is_calibrated && choice.heads > 0) {
-    table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
-    table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
-                                          fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});
-    table.add({"heads in blocks",
-               std::to_string(choice.blocks_forward) + " of " + std::to_string(choice.heads) + " forward, " +
-                   std::to_string(choice.blocks_backward) + " backward (without a learner)"});
-  }
-  table.print(std::cout);
-  return 0;
-}
-
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("doctor", "Show what was found on this machine and what will run");
-  command->add_flag("--json", *json, "the environment as JSON");
+  command->add_flag("--json", *json, "the environment as JSON; with --explain, its answer");
   auto explaining = std::make_shared<bool>(false);
   auto arguments = std::make_shared<ExplainArguments>();
   command->add_flag("--explain", *explaining,
-                    "which implementation edge_attention takes for --n, --dim, --density, --dtype, --device");
+                    "which implementation edge_attention takes for --n, --dim, --density, --dtype, --device, "
+                    "and whether that pays against dense attention");
   command->add_option("--n", arguments->n, "with --explain: sequence length")
       ->capture_default_str()
       ->check(whole_number(1));
@@ -157,7 +104,7 @@ void add_doctor(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));
   command->callback([&action, json, explaining, arguments] {
-    action = [json, explaining, arguments] { return *explaining ? explain(*arguments) : run(*json); };
+    action = [json, explaining, arguments] { return *explaining ? explain(*arguments, *json) : run(*json); };
   });
 }
 

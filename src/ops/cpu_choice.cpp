@@ -47,9 +47,13 @@ HeadCosts head_costs(const AttentionInputs& in, int64_t edge_count) {
 CpuChoice choose_cpu_attention(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
   const double edges = static_cast<double>(in.edges.edge_count()), dim = mean_dim(in);
+  const double rows = static_cast<double>(shape.rows()), pairs = static_cast<double>(shape.pairs());
   CpuChoice result;
-  result.gather_ms = gather_ns(edges, static_cast<double>(shape.rows()), dim) * 1e-6;
-  result.dense_ms = dense_ns(static_cast<double>(shape.pairs()), dim) * 1e-6;
+  result.gather_ms = gather_ns(edges, rows, dim) * 1e-6;
+  result.dense_ms = dense_ns(pairs, dim) * 1e-6;
+  if (pairs > 0)  // the rows alone may cost more than dense attention over a few keys
+    result.break_even_density =
+        std::clamp((dense_ns(pairs, dim) - gather_ns(0, rows, dim)) / gather_ns(pairs, 0, dim), 0.0, 1.0);
   if (in.edges.edge_count() < shape.pairs() || shape.pairs() == 0)
     result.reason = "some pairs are no edges";
   else if (in.query.scalar_type() != at::kFloat)
@@ -61,7 +65,7 @@ CpuChoice choose_cpu_attention(const AttentionInputs& in) {
   else if (result.gather_ms <= result.dense_ms)
     result.reason = "gathering is predicted to be cheaper";
   else
-    result = {true, "all pairs are edges: nothing to gather", result.gather_ms, result.dense_ms};
+    result.dense = true, result.reason = "all pairs are edges: nothing to gather";
   return result;
 }
 
@@ -137,6 +141,7 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
     result.reason = choice.reason;
     result.cpu_level = query.scalar_type() == at::kDouble ? "scalar" : cpu_level();
     result.gather_ms = choice.gather_ms, result.dense_ms = choice.dense_ms;
+    result.break_even_density = choice.break_even_density;
     result.is_calibrated = query.scalar_type() == at::kFloat && result.cpu_level.starts_with("avx512");
     if (choice.dense) return result;
     if (query.scalar_type() == at::kBFloat16) {

@@ -12,6 +12,7 @@ struct CpuChoice {
   bool dense = false;
   std::string reason;
   double gather_ms = 0, dense_ms = 0;  // predicted, forward, all heads, one core
+  double break_even_density = 0;       // at which the two would be equal
 };
 
 // Predicted costs of one head with that many edges, one core: edges gathered one by one, or blocks of all

@@ -51,6 +51,33 @@ TEST(Doctor, ExplainsTheChoiceForAShape) {
   EXPECT_THAT(wrong.err, HasSubstr("expected a number from 0 to 1; got '1.5'"));
 }
 
+TEST(Doctor, ExplainsAsOneObjectAndSaysWhatPays) {
+  const ScratchFolder scratch;
+  const auto doctor = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"doctor", "--explain", "--n", "2048", "--density", "0.25"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Call result = call(scratch, arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  const std::string json = doctor({"--json"});
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 1);
+  EXPECT_THAT(json, testing::AllOf(testing::StartsWith("{\"n\": 2048, \"dim\": 32, \"heads\": 2, "),
+                                   HasSubstr("\"implementation\": \"gather\""),
+                                   HasSubstr("\"forward_pays\": \""), HasSubstr("\"step_why\": \"")));
+  EXPECT_THAT(doctor({}), testing::AllOf(HasSubstr("pays: forward"), HasSubstr("pays: learned step")));
+  if (json.find("\"cpu_level\": \"avx512") == std::string::npos)
+    GTEST_SKIP() << "costs were measured on AVX-512 alone";
+  EXPECT_THAT(json, testing::AllOf(HasSubstr("\"forward_pays\": \"yes\""),
+                                   testing::ContainsRegex("\"gather_ms\": [0-9.]+, \"dense_ms\": [0-9.]+, "
+                                                          "\"break_even_density\": 0\\.5[0-9]+, "),
+                                   HasSubstr("\"step_pays\": \"no\""), HasSubstr("\"step_at_most\": 0.66")));
+  const std::string other = doctor({"--json", "--dtype", "fp64"});
+  EXPECT_THAT(other,
+              testing::AllOf(HasSubstr("\"forward_pays\": \"unknown\""), testing::Not(HasSubstr("gather_ms")),
+                             testing::Not(HasSubstr("forward_at_least"))));
+}
+
 TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
   const ScratchFolder scratch;
   const std::string recipe = write_tiny_recipe(scratch);

@@ -17,6 +17,7 @@ struct AttentionChoice {
   // fp32 rows on AVX-512: is_calibrated where that is what runs. 0 on CUDA.
   double gather_ms = 0, dense_ms = 0;
   bool is_calibrated = false;
+  double break_even_density = 0;  // of the pairs: there gather_ms would be dense_ms
   // On CPU, unless dense: of `heads` heads (of all items), how many go in blocks of all pairs with the edges
   // masked, and what that is predicted to cost if all did; chosen per head.
   int64_t heads = 0, blocks_forward = 0, blocks_backward = 0;

@@ -1,0 +1,128 @@
+#include "doctor_explain.h"
+
+#include <c10/util/Exception.h>
+#include <edgewise/io/environment.h>
+#include <edgewise/ops/explain.h>
+#include <edgewise/ops/sample.h>
+#include <edgewise/train/metrics.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <iostream>
+
+#include "bench_case.h"
+#include "table.h"
+#include "verdict.h"
+
+namespace edgewise::app {
+namespace {
+
+struct Explained {
+  AttentionChoice choice;
+  int64_t edges = 0;
+  double drawn = 0;  // edges over pairs
+  Verdict forward, step;
+};
+
+// What a call of this shape would run, on edges drawn at this density.
+Explained explained(const ExplainArguments& a) {
+  const at::Device device(a.device);
+  TORCH_CHECK_VALUE(device.is_cpu() || io::describe_environment().cuda_available,
+                    "doctor --explain: expected a GPU for --device ", a.device, "; torch sees none");
+  const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(device);
+  const at::Tensor rows = at::zeros({1, a.heads, a.n, a.dim}, options);
+  // One cluster and constant memberships: every pair has the same probability.
+  const EdgeSet edges =
+      sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
+  Explained result;
+  result.choice = explain_attention(rows, rows, rows, edges);
+  result.edges = edges.edge_count();
+  result.drawn = static_cast<double>(result.edges) / static_cast<double>(edges.shape().pairs());
+  const VerdictShape shape = {a.n, a.dim, a.density, a.dtype, a.device};
+  result.forward = forward_verdict(shape, result.choice);
+  result.step = step_verdict(shape, result.choice);
+  return result;
+}
+
+void add_verdict(train::MetricRecord& record, const std::string& part, const Verdict& verdict) {
+  record.push_back({part + "_pays", verdict.pays});
+  record.push_back({part + "_why", verdict.why});
+  if (verdict.at_least) record.push_back({part + "_at_least", *verdict.at_least});
+  if (verdict.at_most) record.push_back({part + "_at_most", *verdict.at_most});
+}
+
+std::string json_of(const ExplainArguments& a, const Explained& found) {
+  const AttentionChoice& choice = found.choice;
+  train::MetricRecord record = {{"n", a.n},
+                                {"dim", a.dim},
+                                {"heads", a.heads},
+                                {"density", a.density},
+                                {"dtype", a.dtype},
+                                {"device", a.device},
+                                {"edges", found.edges},
+                                {"implementation", choice.implementation},
+                                {"reason", choice.reason}};
+  if (!choice.cpu_level.empty()) record.push_back({"cpu_level", choice.cpu_level});
+  if (!choice.bf16_rows.empty()) record.push_back({"bf16_rows", choice.bf16_rows});
+  if (choice.is_calibrated) {
+    record.push_back({"gather_ms", choice.gather_ms});
+    record.push_back({"dense_ms", choice.dense_ms});
+    record.push_back({"break_even_density", choice.break_even_density});
+  }
+  if (choice.is_calibrated && choice.heads > 0) {
+    record.push_back({"blocks_ms", choice.blocks_ms});
+    record.push_back({"gather_backward_ms", choice.gather_backward_ms});
+    record.push_back({"blocks_backward_ms", choice.blocks_backward_ms});
+    record.push_back({"heads_in_blocks", choice.blocks_forward});
+    record.push_back({"heads_in_blocks_backward", choice.blocks_backward});
+  }
+  add_verdict(record, "forward", found.forward);
+  add_verdict(record, "step", found.step);
+  return train::to_json_line(record);
+}
+
+void print_table(const ExplainArguments& a, const Explained& found) {
+  const AttentionChoice& choice = found.choice;
+  Table table({"what", "value"});
+  table.add({"shape", counted(a.heads, "head") + ", n = " + std::to_string(a.n) + ", head dim " +
+                          std::to_string(a.dim) + ", " + a.dtype + ", " + a.device});
+  table.add({"edges", std::to_string(found.edges) + " (" + percent(found.drawn, 2) + ")"});
+  table.add({"implementation",
+             choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
+  table.add({"reason", choice.reason});
+  if (!choice.bf16_rows.empty()) table.add({"bf16 rows", choice.bf16_rows});
+  if (a.device == "cpu" && !choice.is_calibrated)
+    table.add({"predicted", "nothing: costs were measured for fp32 rows on AVX-512 alone"});
+  if (choice.is_calibrated) {
+    table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
+    table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
+                                       " ms (torch's attention over all pairs); gather is " +
+                                       fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
+  }
+  if (choice.is_calibrated && choice.heads > 0) {
+    table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
+    table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
+                                          fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});
+    table.add({"heads in blocks",
+               std::to_string(choice.blocks_forward) + " of " + std::to_string(choice.heads) + " forward, " +
+                   std::to_string(choice.blocks_backward) + " backward (without a learner)"});
+  }
+  table.add({"pays: forward", found.forward.pays + ": " + found.forward.why});
+  table.add({"pays: learned step", found.step.pays + ": " + found.step.why});
+  table.print(std::cout);
+}
+
+}  // namespace
+
+int explain(const ExplainArguments& arguments, bool json) {
+  const Explained found = explained(arguments);
+  if (json)
+    std::cout << json_of(arguments, found) << "\n";
+  else
+    print_table(arguments, found);
+  return 0;
+}
+
+}  // namespace edgewise::app

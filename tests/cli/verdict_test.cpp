@@ -1,0 +1,161 @@
+// Whether a shape pays: the numbers are those that were measured, and what was not is not known.
+#include "verdict.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <edgewise/train/metrics.h>
+
+namespace edgewise::app {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::filesystem::path kResults = EDGEWISE_SOURCE_DIR "/results";
+
+VerdictShape on_cpu(int64_t n, int64_t dim, double density) {
+  return {n, dim, density, "fp32", "cpu"};
+}
+VerdictShape on_gpu(int64_t n, int64_t dim, double density) {
+  return {n, dim, density, "bf16", "cuda"};
+}
+
+AttentionChoice predicted(double gather_ms, double blocks_ms, double dense_ms) {
+  AttentionChoice choice;
+  choice.implementation = gather_ms < blocks_ms ? "gather" : "blocks";
+  choice.is_calibrated = true;
+  choice.gather_ms = gather_ms, choice.blocks_ms = blocks_ms, choice.dense_ms = dense_ms;
+  choice.break_even_density = 0.5;
+  choice.heads = 2;
+  choice.blocks_forward = gather_ms < blocks_ms ? 0 : 2;
+  return choice;
+}
+
+AttentionChoice by(const std::string& implementation) {
+  AttentionChoice choice;
+  choice.implementation = implementation;
+  return choice;
+}
+
+TEST(Verdict, HasTheFiguresOfTheGpusResults) {
+  size_t compared = 0;
+  for (const train::MetricRecord& record : train::read_metrics(kResults / "h200/bench.jsonl")) {
+    const auto number = [&](const char* key) {
+      const train::MetricValue& value = *train::find_metric(record, key);
+      const int64_t* whole = std::get_if<int64_t>(&value);
+      return whole ? static_cast<double>(*whole) : std::get<double>(value);
+    };
+    const auto& name = std::get<std::string>(*train::find_metric(record, "case"));
+    const bool step = name == "training step" && number("clusters") == 32;
+    if (!step && name != "forward, edges given") continue;
+    const auto n = static_cast<int64_t>(number("n")), dim = static_cast<int64_t>(number("dim"));
+    for (const MeasuredPoint& point :
+         measured_points(step ? Part::kStep : Part::kForward, on_gpu(n, dim, number("density"))))
+      if (point.n == n && point.density == number("density")) {
+        ++compared;
+        EXPECT_NEAR(1 / point.speedup, number("ratio"), 0.006) << train::to_json_line(record);
+      }
+  }
+  EXPECT_EQ(compared, 60u);
+}
+
+// "step  2048   32   25.0 %  fp32  31.081  14 %  20.500  7 %  0.66  0.70"
+TEST(Verdict, HasTheFiguresOfTheCpusResults) {
+  std::ifstream file(kResults / "cpu/attention.txt");
+  size_t compared = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name, sign, dtype;
+    double n = 0, dim = 0, density = 0, mine = 0, dense = 0, unused = 0, speedup = 0;
+    if (!(words >> name >> n >> dim >> density >> sign >> dtype >> mine >> unused >> sign >> dense >>
+          unused >> sign >> speedup) ||
+        name != "step")
+      continue;
+    for (const MeasuredPoint& point :
+         measured_points(Part::kStep, on_cpu(2048, static_cast<int64_t>(dim), density / 100)))
+      if (std::abs(point.density - density / 100) < 1e-9) {
+        ++compared;
+        EXPECT_EQ(static_cast<double>(point.n), n);
+        EXPECT_EQ(point.speedup, speedup) << line;
+      }
+  }
+  EXPECT_EQ(compared, 6u);
+}
+
+TEST(Verdict, ForwardOnACpuFollowsThePrediction) {
+  const Verdict fast = forward_verdict(on_cpu(2048, 32, 0.1), predicted(2, 18, 10));
+  EXPECT_EQ(fast.pays, "yes");
+  EXPECT_EQ(fast.at_least, 5);
+  EXPECT_THAT(fast.why, AllOf(HasSubstr("predicted 5.00 times as fast"), HasSubstr("50 % of the pairs")));
+  const Verdict slow = forward_verdict(on_cpu(2048, 32, 0.9), predicted(30, 20, 10));
+  EXPECT_EQ(slow.pays, "no");
+  EXPECT_EQ(slow.at_most, 0.5) << "blocks run";
+  AttentionChoice dense = predicted(30, 20, 10);
+  dense.implementation = "dense";
+  EXPECT_EQ(forward_verdict(on_cpu(2048, 32, 1), dense).pays, "no");
+  const Verdict other = forward_verdict({2048, 32, 0.1, "fp64", "cpu"}, by("gather"));
+  EXPECT_EQ(other.pays, "unknown");
+  EXPECT_THAT(other.why,
+              HasSubstr("edgewise bench attention --n 2048 --dim 32 --density 0.1 --dtype fp64"));
+}
+
+TEST(Verdict, AStepOnACpuIsKnownAtOneLength) {
+  const AttentionChoice choice = predicted(2, 18, 10);
+  const auto verdict = [&](int64_t n, int64_t dim, double density) {
+    return step_verdict(on_cpu(n, dim, density), choice);
+  };
+  EXPECT_EQ(verdict(2048, 32, 0.1).pays, "yes");
+  EXPECT_THAT(verdict(2048, 32, 0.1).why, HasSubstr("1.33 times as fast as dense attention with 32 clusters"));
+  EXPECT_EQ(verdict(2048, 32, 0.05).pays, "yes");
+  EXPECT_EQ(verdict(2048, 32, 0.05).at_least, 1.33);
+  EXPECT_EQ(verdict(2048, 32, 0.05).at_most, 3.49);
+  EXPECT_EQ(verdict(2048, 32, 0.001).at_most, std::nullopt);
+  EXPECT_EQ(verdict(2048, 32, 0.25).pays, "no");
+  EXPECT_EQ(verdict(2048, 32, 0.5).pays, "no");
+  const Verdict between = verdict(2048, 32, 0.15);
+  EXPECT_EQ(between.pays, "unknown");
+  EXPECT_THAT(between.why, AllOf(HasSubstr("between 0.66 and 1.33"), HasSubstr("edgewise bench step --n 2048")));
+  for (const Verdict& unknown : {verdict(1024, 32, 0.01), verdict(4096, 32, 0.01), verdict(2048, 48, 0.01),
+                                 step_verdict(on_cpu(2048, 32, 0.01), by("gather"))}) {
+    EXPECT_EQ(unknown.pays, "unknown") << unknown.why;
+    EXPECT_EQ(unknown.at_least, std::nullopt);
+    EXPECT_THAT(unknown.why, HasSubstr("measure it: edgewise bench step"));
+  }
+}
+
+TEST(Verdict, OnAGpuOtherLengthsAndDensitiesBoundAShape) {
+  const auto step = [&](int64_t n, int64_t dim, double density) {
+    return step_verdict(on_gpu(n, dim, density), by("tiles"));
+  };
+  // As docs/performance.md has it: at 1 % from 4,096 tokens on, at 2 % from 8,192 on.
+  EXPECT_EQ(step(2048, 32, 0.01).pays, "no");
+  EXPECT_EQ(step(4096, 32, 0.01).pays, "yes");
+  EXPECT_EQ(step(4096, 32, 0.02).pays, "no");
+  EXPECT_EQ(step(8192, 32, 0.02).pays, "yes");
+  EXPECT_EQ(step(16384, 32, 0.005).pays, "yes");
+  EXPECT_EQ(step(3000, 32, 0.01).pays, "unknown") << "the lengths around it differ";
+  EXPECT_EQ(step(1024, 32, 0.1).pays, "no");
+  EXPECT_EQ(step(1024, 32, 0.001).pays, "unknown");
+  EXPECT_EQ(step(16384, 32, 0.1).pays, "unknown");
+  const Verdict forward = forward_verdict(on_gpu(4096, 32, 0.1), by("tiles"));
+  EXPECT_EQ(forward.pays, "yes");
+  EXPECT_THAT(forward.why, AllOf(HasSubstr("1.18 times as fast"), HasSubstr("H200")));
+  EXPECT_EQ(forward_verdict(on_gpu(4096, 64, 0.1), by("tiles")).pays, "no");
+  EXPECT_EQ(forward_verdict(on_gpu(4096, 64, 0.02), by("tiles")).pays, "yes");
+  const Verdict noisy = forward_verdict(on_gpu(5000, 32, 0.15), by("tiles"));
+  EXPECT_LE(*noisy.at_least, *noisy.at_most);
+  EXPECT_EQ(forward_verdict(on_gpu(4096, 32, 0.1), by("reference")).pays, "unknown");
+  const Verdict wide = step_verdict({4096, 32, 0.1, "fp32", "cuda"}, by("tiles"));
+  EXPECT_EQ(wide.pays, "unknown");
+  EXPECT_THAT(wide.why, HasSubstr("edgewise bench cuda --n 4096 --dim 32 --density 0.1 --dtype fp32"));
+  EXPECT_THAT(step_verdict({64, 32, 0.1, "fp64", "cuda"}, by("reference")).why, Not(HasSubstr("bench")));
+}
+
+}  // namespace
+}  // namespace edgewise::app
