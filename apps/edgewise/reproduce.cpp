@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "command.h"
 #include "datasets.h"
@@ -36,6 +37,7 @@ struct Group {
   bool self_loops = false;
   int64_t steps = 0, batch = 0;
   bool chosen_on_test = false;
+  std::string training;  // what runs of other penalties and seeds may share
   std::vector<double> accuracy, density, validation;
 
   double examples() const { return static_cast<double>(steps * batch); }
@@ -101,6 +103,9 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
     group.steps = group.accuracy.empty() ? steps : std::min(group.steps, steps);
     group.batch = run.recipe.train.batch;
     group.chosen_on_test = run.recipe.data.validation == "test";
+    Run same = run;
+    same.recipe.train.density_weight = 0;
+    group.training = recipe_but_seed(same);
     group.accuracy.push_back(100 * run.test->accuracy);
     group.density.push_back(100 * run.test->mean_density());
     group.validation.push_back(100 * run.best_validation);
@@ -110,24 +115,28 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
   return result;
 }
 
-// "39.93 ± 0.77 (3)*": the star says that fewer examples were seen than in the published recipe.
+// "39.93 ± 0.77 (3)*": the star says that fewer examples were seen than in the published recipe; a dagger
+// that the test set chose the checkpoint.
 std::string show_accuracy(const Group* group) {
   if (!group) return "-";
   const bool is_short = group->examples() < kLraTasks[group->task].published_examples;
-  return show(spread_of(group->accuracy)) + (is_short ? "*" : "");
+  return show(spread_of(group->accuracy)) + (is_short ? "*" : "") + (group->chosen_on_test ? "†" : "");
 }
 
 std::string show_both(const Group* group) {
   return group ? show_accuracy(group) + " @ " + fixed(spread_of(group->density).mean, 2) : "-";
 }
 
-// Of the groups that fit, the best on validation; of equals the one that was trained longest.
+// Of the groups that fit, the best on validation; of equals the one that was trained longest. Where the test
+// set took the place of validation, only if there is no other.
 template <typename Fits>
 const Group* pick(const std::vector<Group>& groups, Fits fits) {
   const Group* best = nullptr;
   for (const Group& group : groups) {
     if (!fits(group)) continue;
-    const auto rank = [](const Group& g) { return std::pair(spread_of(g.validation).mean, g.examples()); };
+    const auto rank = [](const Group& g) {
+      return std::tuple(!g.chosen_on_test, spread_of(g.validation).mean, g.examples());
+    };
     if (!best || rank(group) > rank(*best)) best = &group;
   }
   return best;
@@ -251,8 +260,10 @@ std::string remarks(const Run& run) {
                      : stopped_early(run)   ? "stopped at step " + std::to_string(run.steps)
                      : !run.test            ? "not tested"
                                             : "";
+  const auto add = [&](const std::string& remark) { text += (text.empty() ? "" : "; ") + remark; };
   if (run.test && run.recipe.data.validation == "test")
-    text += std::string(text.empty() ? "" : "; ") + "checkpoint chosen on the test set, as published";
+    add("checkpoint chosen on the test set, as published");
+  if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
   return text;
 }
 
@@ -302,16 +313,12 @@ FirstToken first_token_accuracy(const std::vector<Run>& runs) {
   return {};
 }
 
-train::Series points_of(const std::vector<Group>& groups, size_t task, const std::string& preset,
-                        bool rises) {
+train::Series points_of(const std::vector<const Group*>& groups, const std::string& name) {
   train::Series series;
-  series.name = "ours, " + preset + (rises ? ", rising lambda" : "");
-  series.marks = preset == "edgewise" ? train::Marks::kLineAndPoints : train::Marks::kPoints;
+  series.name = name;
+  series.marks = train::Marks::kPoints;
   std::vector<std::pair<double, const Group*>> sorted;
-  for (const Group& g : groups) {
-    if (g.task == task && g.preset == preset && g.rises == rises)
-      sorted.emplace_back(spread_of(g.density).mean, &g);
-  }
+  for (const Group* g : groups) sorted.emplace_back(spread_of(g->density).mean, g);
   std::ranges::sort(sorted);
   for (const auto& [density, group] : sorted) {
     series.x.push_back(density);
@@ -321,6 +328,22 @@ train::Series points_of(const std::vector<Group>& groups, size_t task, const std
   return series;
 }
 
+// A line joins what differs in its penalty alone: the training that is best on validation. The others are
+// points apart.
+std::vector<train::Series> series_of(const std::vector<Group>& groups, size_t task, const std::string& preset,
+                                     bool rises) {
+  const auto fits = [&](const Group& g) { return g.task == task && g.preset == preset && g.rises == rises; };
+  const Group* const best = pick(groups, fits);
+  if (!best) return {};
+  const std::string name = "ours, " + preset + (rises ? ", rising lambda" : "");
+  std::vector<const Group*> joined, apart;
+  for (const Group& g : groups)
+    if (fits(g)) (g.training == best->training ? joined : apart).push_back(&g);
+  std::vector<train::Series> result = {points_of(joined, name)};
+  if (preset == "edgewise") result[0].marks = train::Marks::kLineAndPoints;
+  if (!apart.empty()) result.push_back(points_of(apart, name + ", other training"));
+  return result;
+}
 bool is_untested_sbm(const Run& run, size_t task) {
   return !run.test && run.best_density >= 0 && task_index(run) == task &&
          run.recipe.attention.kind.find("sbm") != std::string::npos;
@@ -361,7 +384,7 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   panel.series.push_back(std::move(paper));  // first: the same colour in every plot
   for (const char* preset : {"edgewise", "published", "paper"}) {
     for (const bool rises : {false, true})
-      if (train::Series series = points_of(groups, task, preset, rises); !series.x.empty())
+      for (train::Series& series : series_of(groups, task, preset, rises))
         panel.series.push_back(std::move(series));
   }
   if (train::Series series = untested_points(runs, task); !series.x.empty()) {
@@ -377,6 +400,19 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   options.panel_width = 640;
   options.panel_height = 420;
   return train::render_svg({panel}, options);
+}
+
+void draw_plots(const std::vector<Group>& groups, const std::vector<Run>& runs, double first_token,
+                const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  for (size_t task = 0; task < kLraTasks.size(); ++task) {
+    if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; }) &&
+        std::ranges::none_of(runs, [&](const Run& r) { return is_untested_sbm(r, task); }))
+      continue;
+    const auto file = std::filesystem::path(folder) / (std::string(kLraTasks[task].name) + ".svg");
+    io::write_file_atomically(file, plot(groups, runs, task, first_token));
+    std::cerr << "plot: " << file.string() << "\n";
+  }
 }
 
 bool holds_runs(const std::string& folder) {
@@ -401,23 +437,16 @@ int run(const ReproduceArguments& arguments) {
   TORCH_CHECK_VALUE(!runs.empty(), "reproduce lra: expected at least one run folder; none of the ",
                     arguments.runs.size(), " given is one");
   const std::vector<Group> groups = group_runs(runs);
-  print_table_1(groups);
   const FirstToken first_token = first_token_accuracy(runs);
-  std::cout << "ListOps, the first token alone: " << fixed(first_token.percent, 1) << " % (" << first_token.of
-            << "). A star marks runs that saw fewer examples than the published recipe.\n";
+  // First: a reader of the tables may go before their end.
+  if (!arguments.svg.empty()) draw_plots(groups, runs, first_token.percent, arguments.svg);
+  print_table_1(groups);
+  std::cout << "ListOps, the first token alone: " << fixed(first_token.percent, 2) << " % (" << first_token.of
+            << "). A star marks runs that saw fewer examples than the published recipe, a dagger those whose "
+               "checkpoint the test set chose.\n";
   print_table_8(groups);
   print_table_9(groups);
   print_runs(runs);
-  if (arguments.svg.empty()) return 0;
-  std::filesystem::create_directories(arguments.svg);
-  for (size_t task = 0; task < kLraTasks.size(); ++task) {
-    if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; }) &&
-        std::ranges::none_of(runs, [&](const Run& r) { return is_untested_sbm(r, task); }))
-      continue;
-    const auto file = std::filesystem::path(arguments.svg) / (std::string(kLraTasks[task].name) + ".svg");
-    io::write_file_atomically(file, plot(groups, runs, task, first_token.percent));
-    std::cerr << "plot: " << file.string() << "\n";
-  }
   return 0;
 }
 

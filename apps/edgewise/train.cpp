@@ -42,7 +42,8 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
   if (dataset.is_text())
     std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of "
               << dataset.max_length();
-  std::cerr << ", " << dataset.size(data::Split::kTrain) << " train, "
+  std::cerr << ", " << dataset.size(data::Split::kTrain) << " train"
+            << (recipe.data.symmetries == "none" ? "" : " (in all orientations)") << ", "
             << dataset.size(data::Split::kValidation) << " validation, " << dataset.size(data::Split::kTest)
             << " test\n"
             << "model      " << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of "

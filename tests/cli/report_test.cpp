@@ -81,7 +81,7 @@ TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
   EXPECT_THAT(result.out, HasSubstr("37.50 ± 0.71 (2) @ 15.00"));
   EXPECT_THAT(result.out, HasSubstr("37.45 @ 20.09"));  // the paper's
   EXPECT_THAT(result.out, HasSubstr("40.50 @ 2.00"));
-  EXPECT_THAT(result.out, HasSubstr("the first token alone: 36.2 %"));
+  EXPECT_THAT(result.out, HasSubstr("the first token alone: 36.20 %"));
   EXPECT_THAT(result.out, HasSubstr("edgewise, 0.05"));
   EXPECT_EQ(result.out.find("37.50*"), std::string::npos);  // the published number of examples was seen
   const std::string plot = scratch.read("plots/listops.svg");
@@ -148,7 +148,7 @@ TEST(Baselines, AreOfTheRunsOwnData) {
   EXPECT_THAT(compared.err, testing::AllOf(HasSubstr("no baselines: "), HasSubstr("expected the data of "),
                                            HasSubstr("\"test\": 2000}"), HasSubstr("\"test\": 4}")));
   EXPECT_EQ(reproduced.status, 0);
-  EXPECT_THAT(reproduced.out, HasSubstr("the first token alone: 36.2 % (of the distribution)"));
+  EXPECT_THAT(reproduced.out, HasSubstr("the first token alone: 36.20 % (of the distribution)"));
   EXPECT_THAT(reproduced.err, HasSubstr("\"test\": 4}"));
 
   // Files that cannot be read keep nobody from the table.
@@ -157,6 +157,44 @@ TEST(Baselines, AreOfTheRunsOwnData) {
   EXPECT_EQ(unreadable.status, 0);
   EXPECT_THAT(unreadable.out, HasSubstr("37.00"));
   EXPECT_THAT(unreadable.err, HasSubstr("no baselines: no ListOps data in "));
+}
+
+// Runs of one training at several penalties are a line; another training is apart.
+TEST(ReproduceLra, JoinsWhatDiffersInItsPenaltyAlone) {
+  const ScratchFolder scratch;
+  const auto write = [&](const std::string& name, const std::string& weight, const std::string& more) {
+    write_run(scratch, name,
+              listops_recipe("kind = \"sbm\"\npreset = \"edgewise\"", 0,
+                             "density_weight = " + weight + "\n" + more),
+              "0.4", "[0.01, 0.01, 0.03, 0.03]");
+    return scratch.file(name);
+  };
+  const std::string one = write("one", "0.1", ""), two = write("two", "0.2", ""),
+                    other = write("other", "0.3", "learning_rate = 0.125\n");
+  const auto plot = [&](const std::vector<std::string>& runs) {
+    std::vector<std::string> arguments = {"reproduce", "lra", "--svg", scratch.file("plots")};
+    arguments.insert(arguments.end(), runs.begin(), runs.end());
+    EXPECT_EQ(call(scratch, arguments).status, 0);
+    return scratch.read("plots/listops.svg");
+  };
+  EXPECT_THAT(plot({one, two}), testing::Not(HasSubstr("other training")));
+  EXPECT_THAT(plot({one, two, other}), HasSubstr("ours, edgewise, other training"));
+}
+
+TEST(ReproduceLra, TellsWhatTheTestSetChoseAndWhatWasTurned) {
+  const ScratchFolder scratch;
+  const auto recipe = [](const std::string& data) {
+    return "[data]\npath = \"none\"\n" + data + "\n[attention]\nkind = \"dense\"\n";
+  };
+  write_run(scratch, "own", recipe("name = \"text\""), "0.61", "[1.0]");
+  write_run(scratch, "test", recipe("name = \"text\"\nvalidation = \"test\""), "0.69", "[1.0]");
+  write_run(scratch, "turned", recipe("name = \"image\"\nsymmetries = \"mirror\""), "0.4", "[1.0]");
+  const Call alone = call(scratch, {"reproduce", "lra", scratch.file("test"), scratch.file("turned")});
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  EXPECT_THAT(alone.out, testing::AllOf(HasSubstr("69.00*†"), HasSubstr("data.symmetries = mirror")));
+  const Call both = call(scratch, {"reproduce", "lra", scratch.file("own"), scratch.file("test")});
+  EXPECT_THAT(both.out, testing::AllOf(HasSubstr("61.00*"), testing::Not(HasSubstr("†  ")),
+                                       testing::Not(HasSubstr("69.00*"))));
 }
 
 TEST(ReproduceLra, SaysWhichRunsWereStopped) {
