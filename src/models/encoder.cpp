@@ -81,6 +81,8 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
                     "Encoder: expected a positive vocabulary and max_length; got ", options.vocabulary,
                     " and ", options.max_length);
   TORCH_CHECK_VALUE(options.layers > 0, "Encoder: expected at least one layer; got ", options.layers);
+  TORCH_CHECK_VALUE(options.token_dropout >= 0 && options.token_dropout < 1,
+                    "Encoder: expected token_dropout in [0, 1); got ", options.token_dropout);
   token_embedding = register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.dim));
   torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
   if (options.positions == Positions::kLearned) {
@@ -98,7 +100,11 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
 
 at::Tensor EncoderImpl::embed(const EncoderInput& input) const {
   const bool has_places = !position_embedding.is_empty();
-  return ops::embed({.tokens = input.tokens,
+  at::Tensor tokens = input.tokens;
+  if (is_training() && options.token_dropout > 0)
+    tokens = tokens.masked_fill(
+        at::rand(tokens.sizes(), tokens.options().dtype(at::kFloat)) < options.token_dropout, 0);
+  return ops::embed({.tokens = tokens,
                      .table = token_embedding->weight,
                      .positions = has_places ? input.positions : at::Tensor(),
                      .places = has_places ? position_embedding->weight : at::Tensor()},

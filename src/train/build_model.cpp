@@ -153,6 +153,7 @@ ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
   options.encoder.hidden = model.hidden;
   options.encoder.dropout = model.dropout;
   options.encoder.attention_dropout = model.attention_dropout;
+  options.encoder.token_dropout = model.token_dropout;
   options.encoder.positions = parse_positions(model.positions);
   options.encoder.embedding_std = model.embedding_std;
   options.encoder.norm = model.norm;

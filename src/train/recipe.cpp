@@ -225,6 +225,10 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(
       task != "characters" || !recipe.data.path.empty(), name,
       ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
+  TORCH_CHECK_VALUE(
+      task != "characters" || model.token_dropout == 0, name,
+      ": expected model.token_dropout = 0 with characters, whose model predicts them all; found ",
+      model.token_dropout);
   check_attention(recipe, name);
   TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
                     task,

@@ -74,6 +74,8 @@ std::vector<RecipeField> make_fields() {
       field(model, &M::hidden, "model.hidden", "width of a block's MLP", at_least(1)),
       field(model, &M::dropout, "model.dropout", "dropout on embeddings, attention output and MLP", below_one()),
       field(model, &M::attention_dropout, "model.attention_dropout", "dropout on attention weights", below_one()),
+      field(model, &M::token_dropout, "model.token_dropout",
+            "classifiers: part of the tokens that training reads as token 0, which is padding in texts and black in pictures", below_one()),
       field(model, &M::positions, "model.positions", "position embeddings", one_of({"learned", "none"})),
       field(model, &M::pooling, "model.pooling", "mean over valid tokens, or over padding too, as published",
             one_of({"mean", "mean_padded"})),

@@ -68,6 +68,29 @@ TEST(Classifiers, MasksMayBeLeftOut) {
   EXPECT_TRUE(torch::allclose(model->forward(masked).logits, model->forward(bare).logits, 1e-5, 1e-6));
 }
 
+TEST(Classifiers, TokenDropoutReadsTokensAsZero) {
+  ClassifierOptions options = tiny_options();
+  options.encoder.dropout = options.encoder.attention_dropout = 0;
+  options.encoder.token_dropout = 0.4;
+  torch::manual_seed(5);
+  SequenceClassifier model(options);
+  const ModelInput whole = input(1);
+  torch::manual_seed(9);
+  const at::Tensor dropped = torch::rand({3, 12}) < 0.4;
+  EXPECT_GT(dropped.sum().item<int64_t>(), 4);
+  ModelInput less = whole;
+  less.tokens[0] = whole.tokens[0].masked_fill(dropped, 0);
+  torch::manual_seed(9);
+  const at::Tensor trained = model->forward(whole).logits;
+  model->eval();
+  EXPECT_TRUE(torch::equal(trained, model->forward(less).logits));
+  EXPECT_FALSE(
+      torch::equal(trained, model->forward(whole).logits));  // nothing is dropped outside of training
+  options.encoder.token_dropout = 1;
+  EXPECT_THAT([&] { SequenceClassifier refused(options); },
+              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("token_dropout in [0, 1)")));
+}
+
 TEST(Classifiers, TheSameStreamGivesTheSameEdges) {
   auto model = tiny_model<SequenceClassifier>(sbm_factory());
   const at::Tensor first = model->forward(input(1)).logits, second = model->forward(input(1)).logits;

@@ -227,6 +227,8 @@ TEST(Recipe, FieldsMustFitTogether) {
               HasSubstr("expected data.symmetries with image or pathfinder only; found it with text"));
   EXPECT_THAT(complaint("[data]\nname = \"image\"\npath = \"x\"\nvalidation = \"test\""),
               HasSubstr("expected data.validation = test with text only; found it with image"));
+  EXPECT_THAT(complaint("[data]\nname = \"characters\"\npath = \"x\"\n[model]\ntoken_dropout = 0.1"),
+              HasSubstr("expected model.token_dropout = 0 with characters"));
   EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));
 }
 

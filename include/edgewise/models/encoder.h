@@ -43,6 +43,7 @@ struct EncoderOptions {
   int64_t hidden = 128;
   double dropout = 0.1;
   double attention_dropout = 0.1;
+  double token_dropout = 0;  // in training so many tokens are read as token 0
   Positions positions = Positions::kLearned;
   double embedding_std = 0.02;
   bool norm = true;  // false: no LayerNorm anywhere

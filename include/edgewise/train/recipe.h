@@ -36,6 +36,7 @@ struct ModelRecipe {
   int64_t hidden = 128;
   double dropout = 0.1;
   double attention_dropout = 0.1;
+  double token_dropout = 0;
   std::string positions = "learned";
   std::string pooling = "mean";
   double embedding_std = 0.02;
