@@ -91,7 +91,7 @@ void add_doctor(CLI::App& app, Action& action) {
   command->add_option("--dim", arguments->dim, "with --explain: head dim")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_option("--heads", arguments->heads, "with --explain: heads")
+  command->add_option("--heads", arguments->heads, "with --explain: heads, of all items of a batch")
       ->capture_default_str()
       ->check(whole_number(1));
   command->add_option("--density", arguments->density, "with --explain: edge density")

@@ -40,7 +40,7 @@ Explained explained(const ExplainArguments& a) {
   result.choice = explain_attention(rows, rows, rows, edges);
   result.edges = edges.edge_count();
   result.drawn = static_cast<double>(result.edges) / static_cast<double>(edges.shape().pairs());
-  const VerdictShape shape = {a.n, a.dim, a.density, a.dtype, a.device};
+  const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device};
   result.forward = forward_verdict(shape, result.choice);
   result.step = step_verdict(shape, result.choice);
   return result;

@@ -27,13 +27,21 @@ const char* where_measured(const VerdictShape& shape) {
                                : "measured on an H200 with 262,144 tokens x heads, n = 2048 to 8192";
 }
 
+// A GPU wants work for all of its cores: what was measured of many heads says nothing of a few.
+constexpr int64_t kMeasuredOnGpu = 262144;  // tokens x heads
+bool is_too_small_for_gpu(const VerdictShape& shape) {
+  return shape.device == "cuda" && shape.n < kMeasuredOnGpu / 2 / shape.heads;
+}
+
 // Only this machine can tell the rest.
 std::string how_to_measure(Part part, const VerdictShape& shape) {
   if (shape.dtype == "fp64" && (part == Part::kStep || shape.device == "cuda")) return "";
   const char* const on_cpu = part == Part::kStep ? "step" : "attention";
   std::ostringstream text;
   text << "; measure it: edgewise bench " << (shape.device == "cuda" ? "cuda" : on_cpu) << " --n " << shape.n
-       << " --dim " << shape.dim << " --density " << shape.density << " --dtype " << shape.dtype;
+       << " --dim " << shape.dim << " --density " << shape.density << " --dtype " << shape.dtype
+       << " --heads " << shape.heads;
+  if (is_too_small_for_gpu(shape)) text << " --tokens " << shape.n * shape.heads;
   return text.str();
 }
 
@@ -73,6 +81,11 @@ Verdict bounds_of(const std::vector<MeasuredPoint>& points, const VerdictShape& 
 }
 
 Verdict by_measurements(Part part, const VerdictShape& shape) {
+  if (is_too_small_for_gpu(shape) && !measured_points(part, shape).empty())
+    return {"unknown", "262,144 tokens x heads were measured on an H200; these are " +
+                           std::to_string(shape.n * shape.heads) +
+                           ", too few to keep a GPU as busy (--heads counts those of all items of a batch)" +
+                           how_to_measure(part, shape)};
   Verdict result = bounds_of(measured_points(part, shape), shape);
   result.pays = pays(result);
   const std::string found = in_words(result);
@@ -114,11 +127,10 @@ std::vector<MeasuredPoint> measured_points(Part part, const VerdictShape& shape)
   }
   if (shape.dtype != "bf16") return {};
   if (part == Part::kForward)
-    return narrow
-               ? on_gpu({0.85, 0.86, 0.85, 0.57, 0.41}, {0.83, 0.85, 0.85, 0.52, 0.36},
-                        {0.84, 0.84, 0.84, 0.49, 0.34})
-               : on_gpu({1.07, 1.08, 1.08, 0.80, 0.62}, {1.04, 1.04, 1.04, 0.71, 0.52},
-                        {1.02, 1.02, 1.01, 0.68, 0.48});
+    return narrow ? on_gpu({0.85, 0.86, 0.85, 0.57, 0.41}, {0.83, 0.85, 0.85, 0.52, 0.36},
+                           {0.84, 0.84, 0.84, 0.49, 0.34})
+                  : on_gpu({1.07, 1.08, 1.08, 0.80, 0.62}, {1.04, 1.04, 1.04, 0.71, 0.52},
+                           {1.02, 1.02, 1.01, 0.68, 0.48});
   return narrow ? on_gpu({1.68, 1.68, 1.67, 1.26, 1.07}, {1.58, 1.59, 1.54, 1.08, 0.84},
                          {1.51, 1.51, 1.46, 0.97, 0.72})
                 : on_gpu({1.92, 1.94, 1.92, 1.53, 1.26}, {1.88, 1.90, 1.88, 1.38, 1.04},

@@ -12,7 +12,7 @@
 namespace edgewise::app {
 
 struct VerdictShape {
-  int64_t n = 0, dim = 0;
+  int64_t n = 0, dim = 0, heads = 0;  // heads: of all items of a batch
   double density = 0;
   std::string dtype, device;  // "fp32", "bf16", ...; "cpu", "cuda"
 };

@@ -20,10 +20,10 @@ using testing::Not;
 const std::filesystem::path kResults = EDGEWISE_SOURCE_DIR "/results";
 
 VerdictShape on_cpu(int64_t n, int64_t dim, double density) {
-  return {n, dim, density, "fp32", "cpu"};
+  return {n, dim, 2, density, "fp32", "cpu"};
 }
 VerdictShape on_gpu(int64_t n, int64_t dim, double density) {
-  return {n, dim, density, "bf16", "cuda"};
+  return {n, dim, 262144 / n, density, "bf16", "cuda"};
 }
 
 AttentionChoice predicted(double gather_ms, double blocks_ms, double dense_ms) {
@@ -99,10 +99,10 @@ TEST(Verdict, ForwardOnACpuFollowsThePrediction) {
   AttentionChoice dense = predicted(30, 20, 10);
   dense.implementation = "dense";
   EXPECT_EQ(forward_verdict(on_cpu(2048, 32, 1), dense).pays, "no");
-  const Verdict other = forward_verdict({2048, 32, 0.1, "fp64", "cpu"}, by("gather"));
+  const Verdict other = forward_verdict({2048, 32, 2, 0.1, "fp64", "cpu"}, by("gather"));
   EXPECT_EQ(other.pays, "unknown");
   EXPECT_THAT(other.why,
-              HasSubstr("edgewise bench attention --n 2048 --dim 32 --density 0.1 --dtype fp64"));
+              HasSubstr("edgewise bench attention --n 2048 --dim 32 --density 0.1 --dtype fp64 --heads 2"));
 }
 
 TEST(Verdict, AStepOnACpuIsKnownAtOneLength) {
@@ -111,7 +111,8 @@ TEST(Verdict, AStepOnACpuIsKnownAtOneLength) {
     return step_verdict(on_cpu(n, dim, density), choice);
   };
   EXPECT_EQ(verdict(2048, 32, 0.1).pays, "yes");
-  EXPECT_THAT(verdict(2048, 32, 0.1).why, HasSubstr("1.33 times as fast as dense attention with 32 clusters"));
+  EXPECT_THAT(verdict(2048, 32, 0.1).why,
+              HasSubstr("1.33 times as fast as dense attention with 32 clusters"));
   EXPECT_EQ(verdict(2048, 32, 0.05).pays, "yes");
   EXPECT_EQ(verdict(2048, 32, 0.05).at_least, 1.33);
   EXPECT_EQ(verdict(2048, 32, 0.05).at_most, 3.49);
@@ -120,7 +121,8 @@ TEST(Verdict, AStepOnACpuIsKnownAtOneLength) {
   EXPECT_EQ(verdict(2048, 32, 0.5).pays, "no");
   const Verdict between = verdict(2048, 32, 0.15);
   EXPECT_EQ(between.pays, "unknown");
-  EXPECT_THAT(between.why, AllOf(HasSubstr("between 0.66 and 1.33"), HasSubstr("edgewise bench step --n 2048")));
+  EXPECT_THAT(between.why,
+              AllOf(HasSubstr("between 0.66 and 1.33"), HasSubstr("edgewise bench step --n 2048")));
   for (const Verdict& unknown : {verdict(1024, 32, 0.01), verdict(4096, 32, 0.01), verdict(2048, 48, 0.01),
                                  step_verdict(on_cpu(2048, 32, 0.01), by("gather"))}) {
     EXPECT_EQ(unknown.pays, "unknown") << unknown.why;
@@ -151,10 +153,32 @@ TEST(Verdict, OnAGpuOtherLengthsAndDensitiesBoundAShape) {
   const Verdict noisy = forward_verdict(on_gpu(5000, 32, 0.15), by("tiles"));
   EXPECT_LE(*noisy.at_least, *noisy.at_most);
   EXPECT_EQ(forward_verdict(on_gpu(4096, 32, 0.1), by("reference")).pays, "unknown");
-  const Verdict wide = step_verdict({4096, 32, 0.1, "fp32", "cuda"}, by("tiles"));
+  const Verdict wide = step_verdict({4096, 32, 64, 0.1, "fp32", "cuda"}, by("tiles"));
   EXPECT_EQ(wide.pays, "unknown");
-  EXPECT_THAT(wide.why, HasSubstr("edgewise bench cuda --n 4096 --dim 32 --density 0.1 --dtype fp32"));
-  EXPECT_THAT(step_verdict({64, 32, 0.1, "fp64", "cuda"}, by("reference")).why, Not(HasSubstr("bench")));
+  EXPECT_THAT(wide.why,
+              HasSubstr("edgewise bench cuda --n 4096 --dim 32 --density 0.1 --dtype fp32 --heads 64"));
+  EXPECT_THAT(step_verdict({64, 32, 4096, 0.1, "fp64", "cuda"}, by("reference")).why,
+              Not(HasSubstr("bench")));
+}
+
+// What is true of many heads was measured to be wrong of one (results/h200/scaling.jsonl).
+TEST(Verdict, OnAGpuAFewHeadsAreNotKnown) {
+  const VerdictShape one = {16384, 32, 1, 0.002, "bf16", "cuda"};
+  const Verdict step = step_verdict(one, by("tiles"));
+  EXPECT_EQ(step.pays, "unknown");
+  EXPECT_EQ(step.at_least, std::nullopt);
+  EXPECT_THAT(step.why, AllOf(HasSubstr("these are 16384, too few"),
+                              HasSubstr("edgewise bench cuda --n 16384 --dim 32 --density 0.002 --dtype bf16 "
+                                        "--heads 1 --tokens 16384")));
+  EXPECT_EQ(forward_verdict(one, by("tiles")).pays, "unknown");
+  const auto with_heads = [&](int64_t heads) {
+    VerdictShape shape = one;
+    shape.heads = heads;
+    return step_verdict(shape, by("tiles")).pays;
+  };
+  EXPECT_EQ(with_heads(7), "unknown");
+  EXPECT_EQ(with_heads(8), "yes") << "half of what was measured";
+  EXPECT_EQ(with_heads(1000), "yes");
 }
 
 }  // namespace
