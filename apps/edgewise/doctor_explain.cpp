@@ -75,6 +75,8 @@ std::string json_of(const ExplainArguments& a, const Explained& found) {
     record.push_back({"blocks_ms", choice.blocks_ms});
     record.push_back({"gather_backward_ms", choice.gather_backward_ms});
     record.push_back({"blocks_backward_ms", choice.blocks_backward_ms});
+  }
+  if (choice.heads > 0) {
     record.push_back({"heads_in_blocks", choice.blocks_forward});
     record.push_back({"heads_in_blocks_backward", choice.blocks_backward});
   }
@@ -105,10 +107,11 @@ void print_table(const ExplainArguments& a, const Explained& found) {
     table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
     table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
                                           fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});
+  }
+  if (choice.heads > 0)
     table.add({"heads in blocks",
                std::to_string(choice.blocks_forward) + " of " + std::to_string(choice.heads) + " forward, " +
                    std::to_string(choice.blocks_backward) + " backward (without a learner)"});
-  }
   table.add({"pays: forward", found.forward.pays + ": " + found.forward.why});
   table.add({"pays: learned step", found.step.pays + ": " + found.step.why});
   table.print(std::cout);

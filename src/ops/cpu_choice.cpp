@@ -148,7 +148,6 @@ AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key
       const ops::Widening widening = ops::choose_widening(in);
       result.widened = widening.worth;
       result.bf16_rows = describe(widening);
-      result.is_calibrated = widening.worth && result.cpu_level.starts_with("avx512");
       if (widening.worth) in = ops::widened(std::move(in));  // what is planned for heads is planned in fp32
     }
     const ops::HeadPlan plan = ops::plan_heads(in);

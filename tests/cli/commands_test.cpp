@@ -73,9 +73,15 @@ TEST(Doctor, ExplainsAsOneObjectAndSaysWhatPays) {
                                                           "\"break_even_density\": 0\\.5[0-9]+, "),
                                    HasSubstr("\"step_pays\": \"no\""), HasSubstr("\"step_at_most\": 0.66")));
   const std::string other = doctor({"--json", "--dtype", "fp64"});
-  EXPECT_THAT(other,
-              testing::AllOf(HasSubstr("\"forward_pays\": \"unknown\""), testing::Not(HasSubstr("gather_ms")),
-                             testing::Not(HasSubstr("forward_at_least"))));
+  const auto is_unknown =
+      testing::AllOf(HasSubstr("\"forward_pays\": \"unknown\""), testing::Not(HasSubstr("gather_ms")),
+                     testing::Not(HasSubstr("forward_at_least")));
+  EXPECT_THAT(other, is_unknown);
+  // Its rows are widened to fp32, but dense attention has a faster way with them.
+  const std::string narrow = doctor({"--json", "--dtype", "bf16"});
+  EXPECT_THAT(narrow, testing::AllOf(is_unknown, HasSubstr("widened to fp32 once"),
+                                     HasSubstr("edgewise bench attention --n 2048 --dim 32 --density 0.25 "
+                                               "--dtype bf16 --heads 2")));
 }
 
 TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {

@@ -52,6 +52,7 @@ TEST(ExplainAttention, SaysWhenBf16IsWidenedOncePerCall) {
     EXPECT_EQ(choice.implementation, c.widened ? wide.choice().implementation : "gather");
     EXPECT_EQ(wide.choice().bf16_rows, "");
     EXPECT_FALSE(wide.choice().widened);
+    EXPECT_FALSE(choice.is_calibrated) << "dense attention in bf16 has a cost of its own";
   }
 }
 

@@ -14,7 +14,8 @@ struct AttentionChoice {
   std::string reason;
   std::string cpu_level = {};  // whose instructions run; empty on CUDA
   // Forward of all heads on one CPU core, from measured costs (docs/kernels/cpu-attention.md), which are of
-  // fp32 rows on AVX-512: is_calibrated where that is what runs. 0 on CUDA.
+  // fp32 rows on AVX-512: is_calibrated where that is what was asked for. (Rows of bf16 are rivalled by dense
+  // attention in bf16, of which nothing was measured for this.) 0 on CUDA.
   double gather_ms = 0, dense_ms = 0;
   bool is_calibrated = false;
   double break_even_density = 0;  // of the pairs: there gather_ms would be dense_ms
