@@ -1,6 +1,5 @@
 #include "doctor_explain.h"
 
-#include <c10/util/Exception.h>
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/explain.h>
 #include <edgewise/ops/sample.h>
@@ -11,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <iostream>
+#include <optional>
 
 #include "bench_case.h"
 #include "table.h"
@@ -19,27 +19,37 @@
 namespace edgewise::app {
 namespace {
 
+struct Drawn {
+  int64_t edges = 0;
+  double density = 0;  // edges over pairs
+};
+
 struct Explained {
   AttentionChoice choice;
-  int64_t edges = 0;
-  double drawn = 0;  // edges over pairs
+  std::optional<Drawn> drawn;  // nothing without the device that would run
   Verdict forward, step;
 };
 
 // What a call of this shape would run, on edges drawn at this density.
-Explained explained(const ExplainArguments& a) {
+void try_on_device(const ExplainArguments& a, Explained& result) {
   const at::Device device(a.device);
-  TORCH_CHECK_VALUE(device.is_cpu() || io::describe_environment().cuda_available,
-                    "doctor --explain: expected a GPU for --device ", a.device, "; torch sees none");
   const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(device);
   const at::Tensor rows = at::zeros({1, a.heads, a.n, a.dim}, options);
   // One cluster and constant memberships: every pair has the same probability.
   const EdgeSet edges =
       sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
-  Explained result;
   result.choice = explain_attention(rows, rows, rows, edges);
-  result.edges = edges.edge_count();
-  result.drawn = static_cast<double>(result.edges) / static_cast<double>(edges.shape().pairs());
+  result.drawn = {edges.edge_count(),
+                  static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs())};
+}
+
+// Whether a shape pays on a GPU is known from tables; who plans for one may ask where there is none.
+Explained explained(const ExplainArguments& a) {
+  Explained result;
+  if (a.device == "cpu" || io::describe_environment().cuda_available)
+    try_on_device(a, result);
+  else
+    result.choice = {.implementation = "unknown", .reason = "no GPU here: what would run is not known"};
   const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device};
   result.forward = forward_verdict(shape, result.choice);
   result.step = step_verdict(shape, result.choice);
@@ -55,15 +65,12 @@ void add_verdict(train::MetricRecord& record, const std::string& part, const Ver
 
 std::string json_of(const ExplainArguments& a, const Explained& found) {
   const AttentionChoice& choice = found.choice;
-  train::MetricRecord record = {{"n", a.n},
-                                {"dim", a.dim},
-                                {"heads", a.heads},
-                                {"density", a.density},
-                                {"dtype", a.dtype},
-                                {"device", a.device},
-                                {"edges", found.edges},
-                                {"implementation", choice.implementation},
-                                {"reason", choice.reason}};
+  train::MetricRecord record = {{"n", a.n},         {"dim", a.dim},
+                                {"heads", a.heads}, {"density", a.density},
+                                {"dtype", a.dtype}, {"device", a.device}};
+  if (found.drawn) record.push_back({"edges", found.drawn->edges});
+  record.push_back({"implementation", choice.implementation});
+  record.push_back({"reason", choice.reason});
   if (!choice.cpu_level.empty()) record.push_back({"cpu_level", choice.cpu_level});
   if (!choice.bf16_rows.empty()) record.push_back({"bf16_rows", choice.bf16_rows});
   if (choice.is_calibrated) {
@@ -90,7 +97,8 @@ void print_table(const ExplainArguments& a, const Explained& found) {
   Table table({"what", "value"});
   table.add({"shape", counted(a.heads, "head") + ", n = " + std::to_string(a.n) + ", head dim " +
                           std::to_string(a.dim) + ", " + a.dtype + ", " + a.device});
-  table.add({"edges", std::to_string(found.edges) + " (" + percent(found.drawn, 2) + ")"});
+  if (found.drawn)
+    table.add({"edges", std::to_string(found.drawn->edges) + " (" + percent(found.drawn->density, 2) + ")"});
   table.add({"implementation",
              choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
   table.add({"reason", choice.reason});

@@ -84,6 +84,26 @@ TEST(Doctor, ExplainsAsOneObjectAndSaysWhatPays) {
                                                "--dtype bf16 --heads 2")));
 }
 
+TEST(Doctor, KnowsWhatPaysOnAGpuWithoutOne) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU here";
+  const ScratchFolder scratch;
+  const auto doctor = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"doctor", "--explain", "--device", "cuda", "--dtype",   "bf16",
+                                          "--n",    "4096",      "--heads",  "64",   "--density", "0.01"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Call result = call(scratch, arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(doctor({}),
+              testing::AllOf(HasSubstr("no GPU here: what would run is not known"),
+                             HasSubstr("yes: 2.78 times as fast as dense attention, measured on an H200"),
+                             HasSubstr("yes: 1.19 times as fast"), testing::Not(HasSubstr("\nedges"))));
+  EXPECT_THAT(doctor({"--json"}),
+              testing::AllOf(HasSubstr("\"implementation\": \"unknown\", \"reason\": \"no GPU here"),
+                             HasSubstr("\"step_pays\": \"yes\""), testing::Not(HasSubstr("\"edges\""))));
+}
+
 TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
   const ScratchFolder scratch;
   const std::string recipe = write_tiny_recipe(scratch);
