@@ -74,6 +74,14 @@ int run(bool json) {
   return test.starts_with("ok") ? 0 : 1;
 }
 
+// Left out of account, a shape would get the answer for no shape at all.
+void expect_explain(const CLI::App& command) {
+  for (const char* name : {"--n", "--dim", "--heads", "--density", "--dtype", "--device"})
+    if (command.count(name) > 0)
+      throw CLI::ValidationError(std::string(name) +
+                                 ": expected it with --explain, which asks about a shape; got it without");
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& action) {
@@ -103,7 +111,8 @@ void add_doctor(CLI::App& app, Action& action) {
   command->add_option("--device", arguments->device, "with --explain: cpu or cuda")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));
-  command->callback([&action, json, explaining, arguments] {
+  command->callback([&action, command, json, explaining, arguments] {
+    if (!*explaining) expect_explain(*command);
     action = [json, explaining, arguments] { return *explaining ? explain(*arguments, *json) : run(*json); };
   });
 }

@@ -76,6 +76,12 @@ TEST(Usage, IsExplainedInOneLine) {
            "'99999999999999999999'; see edgewise bench attention --help"},
       Case{{"bench", "cuda", "--dtype", "bf61"},
            "edgewise bench cuda: --dtype: expected bf16 or fp32; got 'bf61'; did you mean bf16?"},
+      Case{{"doctor", "--n", "512"},
+           "edgewise doctor: --n: expected it with --explain, which asks about a shape; got it without; see "
+           "edgewise doctor --help"},
+      Case{{"doctor", "--json", "--device", "cpu"},
+           "edgewise doctor: --device: expected it with --explain, which asks about a shape; got it without; "
+           "see edgewise doctor --help"},
       Case{{"generate", "x", "--device", "metal"},
            "edgewise generate: --device: expected cpu or cuda; got 'metal'; see edgewise generate --help"}};
   const std::vector<kit::ScratchFolder> scratch(cases.size());
