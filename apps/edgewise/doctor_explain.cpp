@@ -9,6 +9,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <optional>
 
@@ -43,6 +45,16 @@ void try_on_device(const ExplainArguments& a, Explained& result) {
                   static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs())};
 }
 
+// Of two digits at least, however few the edges.
+std::string percent_of_pairs(double density) {
+  if (density == 0) return "0 %";
+  return percent(density, std::max(2, 1 - static_cast<int>(std::floor(std::log10(density * 100)))));
+}
+
+bool has_no_edges(const ExplainArguments& a, const Explained& found) {
+  return found.drawn ? found.drawn->edges == 0 : a.density == 0;
+}
+
 // Whether a shape pays on a GPU is known from tables; who plans for one may ask where there is none.
 Explained explained(const ExplainArguments& a) {
   Explained result;
@@ -50,6 +62,10 @@ Explained explained(const ExplainArguments& a) {
     try_on_device(a, result);
   else
     result.choice = {.implementation = "unknown", .reason = "no GPU here: what would run is not known"};
+  if (has_no_edges(a, result)) {
+    result.forward = result.step = {"unknown", "there is nothing to compute: no pair is an edge"};
+    return result;
+  }
   const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device};
   result.forward = forward_verdict(shape, result.choice);
   result.step = step_verdict(shape, result.choice);
@@ -98,7 +114,8 @@ void print_table(const ExplainArguments& a, const Explained& found) {
   table.add({"shape", counted(a.heads, "head") + ", n = " + std::to_string(a.n) + ", head dim " +
                           std::to_string(a.dim) + ", " + a.dtype + ", " + a.device});
   if (found.drawn)
-    table.add({"edges", std::to_string(found.drawn->edges) + " (" + percent(found.drawn->density, 2) + ")"});
+    table.add(
+        {"edges", std::to_string(found.drawn->edges) + " (" + percent_of_pairs(found.drawn->density) + ")"});
   table.add({"implementation",
              choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
   table.add({"reason", choice.reason});
@@ -107,9 +124,11 @@ void print_table(const ExplainArguments& a, const Explained& found) {
     table.add({"predicted", "nothing: costs were measured for fp32 rows on AVX-512 alone"});
   if (choice.is_calibrated) {
     table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
-    table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
-                                       " ms (torch's attention over all pairs); gather is " +
-                                       fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast"});
+    table.add({"predicted: dense",
+               fixed(choice.dense_ms, 3) + " ms (torch's attention over all pairs)" +
+                   (has_no_edges(a, found)
+                        ? ""
+                        : "; gather is " + fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast")});
   }
   if (choice.is_calibrated && choice.heads > 0) {
     table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});

@@ -84,6 +84,24 @@ TEST(Doctor, ExplainsAsOneObjectAndSaysWhatPays) {
                                                "--dtype bf16 --heads 2")));
 }
 
+TEST(Doctor, SaysSoWhereThereIsNothingToCompute) {
+  const ScratchFolder scratch;
+  const auto doctor = [&](const char* density, const char* more) {
+    return call(scratch, {"doctor", "--explain", "--n", "1024", "--density", density, more}).out;
+  };
+  EXPECT_THAT(
+      doctor("0", "--dtype=fp32"),
+      testing::AllOf(HasSubstr("0 (0 %)"), testing::ContainsRegex("pays: forward +unknown: there is nothing"),
+                     testing::ContainsRegex("pays: learned step +unknown: there is nothing"),
+                     testing::Not(HasSubstr("times as fast"))));
+  EXPECT_THAT(doctor("0", "--device=cuda"), HasSubstr("there is nothing to compute"));
+  EXPECT_THAT(doctor("0", "--json"), testing::Not(HasSubstr("at_least")));
+  // About 21 edges of two million pairs: 0.0010 %.
+  EXPECT_THAT(doctor("0.00001", "--dtype=fp32"),
+              testing::AllOf(testing::ContainsRegex("\\(0\\.00[0-2][0-9]+ %\\)"),
+                             testing::Not(HasSubstr("nothing to compute"))));
+}
+
 TEST(Doctor, KnowsWhatPaysOnAGpuWithoutOne) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU here";
   const ScratchFolder scratch;
