@@ -146,6 +146,8 @@ int run(const EvalArguments& arguments) {
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string(), arguments.overrides);
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const data::Split split = data::parse_split(arguments.split);
+  // Before the data: who would make it for a run without weights would do so for nothing.
+  const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const auto dataset = open_dataset(recipe);
   const std::string difference = other_data(folder, *dataset);
   TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
@@ -159,7 +161,6 @@ int run(const EvalArguments& arguments) {
     last_step = known.steps;
   }
   const ModelPtr model = train::build_model(recipe, *dataset);
-  const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
   train::check_vocabulary(*model, *dataset);
   const at::Device device = train::parse_device(recipe.train.device);

@@ -6,6 +6,8 @@
 #include <iostream>
 #include <numeric>
 
+#include "train/run_folder.h"
+
 namespace edgewise::app {
 namespace {
 
@@ -118,11 +120,15 @@ std::string checkpoint_file(const std::filesystem::path& folder, const std::stri
   const auto file = [&](const std::string& name) { return folder / "checkpoints" / (name + ".safetensors"); };
   const bool has_best = std::filesystem::exists(file("best")),
              has_last = std::filesystem::exists(file("last"));
-  TORCH_CHECK_VALUE(
-      has_best || has_last, command, ": expected a checkpoint in ", folder.string(),
-      "; it has none: not yet, or its weights are not kept here. Go on with: edgewise train --resume ",
-      folder.string(), ", or train it again: edgewise train ", (folder / "config.toml").string(),
-      " --run FOLDER");
+  if (!has_best && !has_last) {
+    const train::RunFolder run{.root = folder};
+    const std::string lost =
+        train::lost_weights(run, train::load_recipe(run.config()).train.checkpoint_every);
+    TORCH_CHECK_VALUE(lost.empty(), command, ": expected a checkpoint in ", folder.string(),
+                      "; it has none: ", lost);
+    TORCH_CHECK_VALUE(false, command, ": expected a checkpoint in ", folder.string(),
+                      "; it has none yet. Go on with: edgewise train --resume ", folder.string());
+  }
   TORCH_CHECK_VALUE(wanted != "best" || has_best, command, ": expected ", file("best").string(),
                     "; there is none before the first validation. Use --checkpoint last.");
   TORCH_CHECK_VALUE(wanted != "last" || has_last, command, ": expected ", file("last").string(),

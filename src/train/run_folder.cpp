@@ -128,8 +128,8 @@ void check_data(const RunFolder& folder, const data::Dataset& dataset) {
       "--set data.path=FOLDER.");
 }
 
-void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
-  if (file_exists(folder.last()) || !file_exists(folder.metrics())) return;
+std::string lost_weights(const RunFolder& folder, int64_t checkpoint_every) {
+  if (file_exists(folder.last()) || !file_exists(folder.metrics())) return {};
   int64_t last = 0;
   bool tested = false;
   for (const MetricRecord& record : read_metrics(folder.metrics())) {
@@ -138,10 +138,15 @@ void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
     const MetricValue* kind = find_metric(record, "kind");
     tested = tested || (kind && std::get_if<std::string>(kind) && std::get<std::string>(*kind) == "test");
   }
-  TORCH_CHECK_VALUE(!tested && last <= checkpoint_every, "train: expected ", folder.last(),
-                    " to go on from: the metrics of this run go up to step ", last,
-                    ", and its weights are not kept here. Train it again in another folder: edgewise train ",
-                    folder.config(), " --run FOLDER");
+  if (!tested && last <= checkpoint_every) return {};
+  return "the metrics of this run go up to step " + std::to_string(last) +
+         ", and its weights are not kept here. Train it again in another folder: edgewise train " +
+         folder.config() + " --run FOLDER";
+}
+
+void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
+  const std::string lost = lost_weights(folder, checkpoint_every);
+  TORCH_CHECK_VALUE(lost.empty(), "train: expected ", folder.last(), " to go on from: ", lost);
 }
 
 bool file_exists(const std::string& path) {

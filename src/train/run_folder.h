@@ -43,8 +43,11 @@ std::string describe_data(const data::Dataset& dataset);
 // Notes the names and sizes of the data in a new run; throws when those of a resumed one are others.
 void check_data(const RunFolder& folder, const data::Dataset& dataset);
 
-// Throws when the run has come further than its first checkpoint and has none: to begin again would take away
-// what it recorded.
+// Says so when the run has come further than its first checkpoint and has none, and how to train it again;
+// else empty.
+std::string lost_weights(const RunFolder& folder, int64_t checkpoint_every);
+
+// Throws when weights are lost: to begin again would take away what the run recorded.
 void check_has_weights(const RunFolder& folder, int64_t checkpoint_every);
 
 // The differences between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64 and is

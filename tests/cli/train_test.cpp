@@ -163,7 +163,7 @@ TEST(Train, StopsAndGoesOnFromItsFolderAlone) {
                 AllOf(HasSubstr("the run folder " + run), HasSubstr("another run is training in it")));
     const Call none = call(other, {"eval", run});
     EXPECT_EQ(none.status, 1);
-    EXPECT_THAT(none.err, HasSubstr("it has none: not yet, or"));
+    EXPECT_THAT(none.err, HasSubstr("it has none yet. Go on with: edgewise train --resume " + run + "\n"));
   }
   ASSERT_GT(running.process(), 0);
   ::kill(running.process(), SIGINT);
@@ -188,6 +188,22 @@ TEST(Train, StopsAndGoesOnFromItsFolderAlone) {
   const Call resumed = call(scratch, {"train", "--resume", run, "--set", "train.steps=" + steps});
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("(best validation "));
+}
+
+// Published runs are kept without their weights. Neither their data nor --resume would be of use.
+TEST(Eval, OfARunWithoutItsWeightsSaysHowToTrainItAgain) {
+  const ScratchFolder scratch;
+  const std::string run = scratch.file("run");
+  ASSERT_EQ(call(scratch, {"train", write_tiny_recipe(scratch), "--run", run, "--quiet"}).status, 0);
+  std::filesystem::remove_all(scratch / "run/checkpoints");
+  const Call result = call(
+      scratch, {"eval", run, "--set", "data.name=pathfinder", "--set", "data.path=" + scratch.file("none")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err, "edgewise: eval: expected a checkpoint in " + run +
+                            "; it has none: the metrics of this run go up to step 3, and its weights are not "
+                            "kept here. Train it again in another folder: edgewise train " +
+                            run + "/config.toml --run FOLDER\n");
+  EXPECT_THAT(call(scratch, {"train", "--resume", run}).err, HasSubstr("not kept here"));
 }
 
 TEST(Train, ResumingNeedsARun) {
