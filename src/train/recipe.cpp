@@ -191,6 +191,12 @@ void check_attention(const Recipe& recipe, const std::string& name) {
       "order, so that the edges of a query would depend on characters after it");
 }
 
+// The option that `edgewise data` wants for a task besides --out.
+const char* source_of(const std::string& task) {
+  if (task == "listops") return "";
+  return task == "pathfinder" ? " --generate" : " --from FOLDER";
+}
+
 // Fills in what follows from other fields and checks fields against each other.
 void resolve(Recipe& recipe, const std::string& name) {
   ModelRecipe& model = recipe.model;
@@ -231,10 +237,8 @@ void resolve(Recipe& recipe, const std::string& name) {
       model.token_dropout);
   check_attention(recipe, name);
   TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
-                    task,
-                    " data; found none; make it with "
-                    "'edgewise data ",
-                    task, " --out FOLDER' and set data.path=FOLDER");
+                    task, " data; found none; make it with 'edgewise data ", task, source_of(task),
+                    " --out DATA' and set data.path=DATA");
   TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
                     ": expected data.mask_zero with image or pathfinder only; found it with ", task);
   check_drop_masked(recipe, name);

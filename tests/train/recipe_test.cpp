@@ -210,8 +210,15 @@ TEST(Recipe, FieldsMustFitTogether) {
               HasSubstr("model.heads to divide model.dim; found 4 and 10"));
   EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4\nhead_dim = 8"),
               HasSubstr("model.heads * model.head_dim = model.dim; found 4 * 8 and 10"));
-  EXPECT_THAT(complaint("[data]\nname = \"listops\""), HasSubstr("expected data.path"));
-  EXPECT_THAT(complaint("[data]\nname = \"image\""), HasSubstr("'edgewise data image --out FOLDER'"));
+  EXPECT_EQ(
+      complaint("[data]\nname = \"listops\""),
+      "r.toml: expected data.path, the folder of the listops data; found none; make it with 'edgewise data "
+      "listops --out DATA' and set data.path=DATA");
+  EXPECT_THAT(complaint("[data]\nname = \"pathfinder\""),
+              HasSubstr("'edgewise data pathfinder --generate --out DATA'"));
+  for (const std::string task : {"image", "text", "retrieval"})
+    EXPECT_THAT(complaint("[data]\nname = \"" + task + "\""),
+                HasSubstr("'edgewise data " + task + " --from FOLDER --out DATA'"));
   EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nmask_zero = true"),
               HasSubstr("expected data.mask_zero with image or pathfinder only; found it with text"));
   const std::string pictures = "[data]\nname = \"pathfinder\"\npath = \"x\"\ndrop_masked = true\n";
