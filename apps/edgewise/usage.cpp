@@ -1,7 +1,5 @@
 #include "usage.h"
 
-#include <algorithm>
-
 #include "train/nearest_name.h"
 
 namespace edgewise::app {
@@ -74,11 +72,8 @@ std::string joined(const std::vector<std::string>& names, const std::string& las
 }
 
 std::string did_you_mean(const std::string& wanted, const std::vector<std::string>& names) {
-  if (names.empty()) return {};
   const std::string nearest = train::nearest_name(wanted, names);
-  // More than half of the letters wrong is another word, not a slip.
-  const size_t distance = static_cast<size_t>(train::edit_distance(wanted, nearest));
-  return 2 * distance > std::max(wanted.size(), nearest.size()) ? "" : "; did you mean " + nearest + "?";
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 
 }  // namespace edgewise::app

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <toml++/toml.h>
 
+#include "train/nearest_name.h"
 #include "train/recipe_fields.h"
 #include "train/toml_number.h"
 
@@ -59,8 +60,10 @@ void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node,
         TORCH_CHECK_VALUE(value.has_value(), where, ": expected ", field.full_name(), " to be ",
                           type_name<Value>(), rule.empty() ? "" : ", " + rule, "; found ", shown(node));
         if constexpr (std::is_same_v<Value, std::string>) {
+          const std::string nearest = nearest_name(*value, field.rule.names);
           TORCH_CHECK_VALUE(field.rule.allows(*value), where, ": expected ", field.full_name(), " to be ",
-                            rule, "; found '", *value, "'");
+                            rule, "; found '", *value, "'",
+                            nearest.empty() ? "" : "; did you mean '" + nearest + "'?");
         } else if constexpr (!std::is_same_v<Value, bool>) {
           TORCH_CHECK_VALUE(field.rule.allows(static_cast<double>(*value)), where, ": expected ",
                             field.full_name(), " to be ", rule, "; found ", shown(node));
@@ -70,14 +73,21 @@ void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node,
       field.slot(recipe));
 }
 
+constexpr const char* kSections = "expected data, model, attention, sac or train";
+
+// "; did you mean 'train.steps'?", or what to say when nothing is near.
+std::string did_you_mean(const std::string& nearest, const std::string& otherwise) {
+  return "; " + (nearest.empty() ? otherwise : "did you mean '" + nearest + "'?");
+}
+
 const RecipeField& known_field(std::string_view section, std::string_view key, const std::string& where) {
   const auto sections = recipe_sections();
   const bool is_known = std::find(sections.begin(), sections.end(), section) != sections.end();
-  TORCH_CHECK_VALUE(is_known, where, ": unknown section '", section, "'; did you mean '",
-                    nearest_recipe_section(section), "'?");
+  TORCH_CHECK_VALUE(is_known, where, ": unknown section '", section, "'",
+                    did_you_mean(nearest_recipe_section(section), kSections));
   const RecipeField* field = find_recipe_field(section, key);
-  TORCH_CHECK_VALUE(field != nullptr, where, ": unknown key '", section, ".", key, "'; did you mean '",
-                    nearest_recipe_key(section, key), "'?");
+  TORCH_CHECK_VALUE(field != nullptr, where, ": unknown key '", section, ".", key, "'",
+                    did_you_mean(nearest_recipe_key(section, key), "all keys: edgewise train --help-recipe"));
   return *field;
 }
 
@@ -93,13 +103,13 @@ void read_tables(Recipe& recipe, const toml::table& root, const std::string& nam
       TORCH_CHECK_VALUE(
           false, line_of(name, section.source()), ": key '", section.str(),
           "' stands outside of a section; expected it under [data], [model], [attention], [sac] or [train]",
-          hint.ends_with("." + std::string(section.str())) ? ": did you mean '" + hint + "'?" : "");
+          hint.empty() ? "" : ": did you mean '" + hint + "'?");
     }
     if (table->empty()) {
       const auto sections = recipe_sections();
       TORCH_CHECK_VALUE(std::find(sections.begin(), sections.end(), section.str()) != sections.end(),
-                        line_of(name, section.source()), ": unknown section '", section.str(),
-                        "'; did you mean '", nearest_recipe_section(section.str()), "'?");
+                        line_of(name, section.source()), ": unknown section '", section.str(), "'",
+                        did_you_mean(nearest_recipe_section(section.str()), kSections));
     }
     for (const auto& [key, value] : *table) {
       const std::string where = line_of(name, key.source());

@@ -270,7 +270,10 @@ std::string nearest_recipe_key(std::string_view section, std::string_view key) {
     if (field.key == key) return field.full_name();
     if (field.section == section) keys.push_back(field.key);
   }
-  return std::string(section) + "." + nearest_name(key, keys);
+  const std::string nearest = nearest_name(key, keys);
+  if (!nearest.empty()) return std::string(section) + "." + nearest;
+  const std::string here = name_here(key);
+  return here.empty() ? "" : nearest_recipe_key(section, here);
 }
 
 std::string nearest_recipe_section(std::string_view section) {

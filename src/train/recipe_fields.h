@@ -50,6 +50,7 @@ const std::vector<RecipeField>& recipe_fields();  // in the order of the file
 std::vector<std::string> recipe_sections();
 const RecipeField* find_recipe_field(std::string_view section, std::string_view key);  // null when unknown
 // The known key nearest to a misspelt one: "train.steps". A right key in a wrong section is nearest of all.
+// These two are empty when none is near.
 std::string nearest_recipe_key(std::string_view section, std::string_view key);
 std::string nearest_recipe_section(std::string_view section);
 

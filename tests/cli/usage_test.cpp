@@ -76,6 +76,9 @@ TEST(Usage, IsExplainedInOneLine) {
            "'99999999999999999999'; see edgewise bench attention --help"},
       Case{{"bench", "cuda", "--dtype", "bf61"},
            "edgewise bench cuda: --dtype: expected bf16 or fp32; got 'bf61'; did you mean bf16?"},
+      Case{{"eval", "x", "--split", "val"},
+           "edgewise eval: --split: expected train, validation or test; got 'val'; did you mean validation?"},
+      Case{{"eval", "x", "--quiet"}, "edgewise eval: unknown option --quiet; see edgewise eval --help"},
       Case{{"doctor", "--n", "512"},
            "edgewise doctor: --n: expected it with --explain, which asks about a shape; got it without; see "
            "edgewise doctor --help"},
@@ -109,7 +112,7 @@ TEST(Usage, OfADeviceThatIsNoneNamesThoseThatAre) {
   const kit::ScratchFolder scratch;
   const Call result = call(scratch, {"doctor", "--explain", "--device", "gpu"});
   EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(result.err, testing::HasSubstr("cpu or cuda; got 'gpu'"));
+  EXPECT_THAT(result.err, testing::HasSubstr("cpu or cuda; got 'gpu'; did you mean cuda?"));
 }
 
 TEST(Usage, OfABenchmarkOfTheCpuNamesTheOneOfAGpu) {

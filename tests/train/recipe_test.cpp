@@ -159,6 +159,16 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
   EXPECT_THAT(complaint("steps = 5"), HasSubstr("did you mean 'train.steps'?"));
   EXPECT_EQ(complaint("", {"train.step=3"}),
             "--set train.step=3: unknown key 'train.step'; did you mean 'train.steps'?");
+  EXPECT_EQ(complaint("", {"train.lr=3"}),
+            "--set train.lr=3: unknown key 'train.lr'; did you mean 'train.learning_rate'?");
+  EXPECT_THAT(complaint("[model]\nlr = 3"), HasSubstr("did you mean 'train.learning_rate'?"));
+  EXPECT_THAT(complaint("lr = 3"), HasSubstr("did you mean 'train.learning_rate'?"));
+  EXPECT_THAT(complaint("", {"train.epochs=3"}), HasSubstr("did you mean 'train.steps'?"));
+  // No guess where nothing is near.
+  EXPECT_EQ(complaint("[train]\nmomentum = 1"),
+            "r.toml:2: unknown key 'train.momentum'; all keys: edgewise train --help-recipe");
+  EXPECT_EQ(complaint("[optimizer]\nlr = 1"),
+            "r.toml:2: unknown section 'optimizer'; expected data, model, attention, sac or train");
 }
 
 TEST(Recipe, NumbersReadBackAsTheyWere) {
@@ -182,6 +192,14 @@ TEST(Recipe, WrongTypesSayWhatWasExpected) {
             "r.toml:1: expected model.dim to be an integer, at least 1; found a table");
   EXPECT_THAT(complaint("", {"train.steps=soon"}),
               HasSubstr("expected train.steps to be an integer, at least 1; found"));
+}
+
+TEST(Recipe, MisspeltValuesNameTheNearest) {
+  EXPECT_THAT(complaint("", {"attention.preset=edgwise"}),
+              HasSubstr("found 'edgwise'; did you mean 'edgewise'?"));
+  EXPECT_THAT(complaint("", {"data.symmetries=squares"}),
+              HasSubstr("found 'squares'; did you mean 'square'?"));
+  EXPECT_THAT(complaint("", {"train.device=gpu"}), HasSubstr("did you mean 'cuda'?"));
 }
 
 TEST(Recipe, ValuesOutOfRangeSayTheRange) {
@@ -355,7 +373,19 @@ TEST(NearestName, CountsEdits) {
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("same", "same"), 0);
+  EXPECT_EQ(edit_distance("lats", "last"), 1) << "neighbours swapped";
+  EXPECT_EQ(edit_distance("trian", "train"), 1);
   EXPECT_EQ(nearest_name("stepz", {"batch", "steps", "seed"}), "steps");
+  EXPECT_EQ(nearest_name("stepz", {}), "");
+}
+
+TEST(NearestName, DoesNotGuessWildly) {
+  EXPECT_EQ(nearest_name("momentum", {"batch", "steps", "seed"}), "");
+  EXPECT_EQ(nearest_name("epochs", {"batch", "seed"}), "");
+  EXPECT_EQ(nearest_name("epochs", {"batch", "steps", "seed"}), "steps");
+  EXPECT_EQ(nearest_name("gpu", {"cpu", "cuda"}), "cuda") << "nearer to cpu by letters alone";
+  EXPECT_EQ(nearest_name("dev", {"train", "validation", "test"}), "validation");
+  EXPECT_EQ(nearest_name("val", {"own", "test"}), "");
 }
 
 }  // namespace
