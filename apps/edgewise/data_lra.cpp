@@ -53,7 +53,7 @@ void save_and_describe(const data::ByteExamples& examples, const std::string& fo
   // What was written is read back, with all its checks: the figures below are those of the file.
   const data::ByteDataset dataset(data::load_byte_examples(folder, examples.task),
                                   data::lra_options(examples.task));
-  Table table({"split", "examples", "mean length", "most frequent label"});
+  Table table({"split", "examples", "mean length", "most frequent label of train"});
   for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest}) {
     double length = 0;
     for (int64_t i = 0; i < dataset.size(split); ++i) length += static_cast<double>(dataset.length(split, i));

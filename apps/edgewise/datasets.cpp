@@ -117,9 +117,9 @@ std::vector<Baseline> baselines(const data::Dataset& dataset, data::Split split)
     return {{"a guess", 1 / static_cast<double>(dataset.classes())}};
   if (const auto* listops = dynamic_cast<const data::ListOpsDataset*>(&dataset))
     return {{"first token only", data::first_token_baseline(*listops, split)},
-            {"most frequent label", data::prior_baseline(*listops, split)}};
+            {"most frequent label of train", data::prior_baseline(*listops, split)}};
   if (const auto* bytes = dynamic_cast<const data::ByteDataset*>(&dataset))
-    return {{"most frequent label", bytes->majority_accuracy(split)}};
+    return {{"most frequent label of train", bytes->majority_accuracy(split)}};
   return {};
 }
 

@@ -43,9 +43,9 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
     std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of "
               << dataset.max_length();
   std::cerr << ", " << dataset.size(data::Split::kTrain) << " train"
-            << (recipe.data.symmetries == "none" ? "" : " (in all orientations)") << ", "
-            << dataset.size(data::Split::kValidation) << " validation, " << dataset.size(data::Split::kTest)
-            << " test\n"
+            << (recipe.data.symmetries == "none" ? "" : " (data.symmetries = " + recipe.data.symmetries + ")")
+            << ", " << dataset.size(data::Split::kValidation) << " validation, "
+            << dataset.size(data::Split::kTest) << " test\n"
             << "model      " << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of "
             << m.head_dim << ", " << counted(parameters, "parameter") << "\n"
             << "attention  " << recipe.attention.kind;
