@@ -21,9 +21,9 @@ namespace edgewise::ops {
 namespace {
 
 // Nanoseconds on one core, measured (docs/kernels/cpu-attention.md). An edge costs its softmax and its two
-// gathered rows, a row its own start; a pair of a dense product only multiplications.
+// gathered rows, a row its own start and what it finds cold; a pair of a dense product only multiplications.
 double gather_ns(double edges, double rows, double dim) {
-  return edges * (0.3 + 0.088 * dim) + rows * 30;
+  return edges * (0.3 + 0.088 * dim) + rows * (30 + 2 * dim);
 }
 double dense_ns(double pairs, double dim) {
   return pairs * 0.052 * dim;

@@ -56,6 +56,22 @@ TEST(ExplainAttention, SaysWhenBf16IsWidenedOncePerCall) {
   }
 }
 
+// The measured medians of two CPUs, n = 2048 (docs/performance.md).
+TEST(ExplainAttention, PredictsWhatWasMeasured) {
+  struct Measured {
+    int64_t dim;
+    double density, least, most;  // dense attention's time over ours, forward
+  };
+  for (const Measured& c :
+       {Measured{32, 0.25, 2.0, 2.3}, Measured{32, 0.1, 4.4, 5.3}, Measured{32, 0.01, 20, 26},
+        Measured{64, 0.25, 1.8, 2.5}, Measured{64, 0.1, 3.9, 5.0}, Measured{64, 0.01, 18, 26}}) {
+    const AttentionChoice choice = Call(2048, c.dim, c.density, at::kFloat).choice();
+    const double speedup = choice.dense_ms / choice.gather_ms;
+    EXPECT_GE(speedup, c.least) << c.dim << " " << c.density;
+    EXPECT_LE(speedup, c.most) << c.dim << " " << c.density;
+  }
+}
+
 TEST(ExplainAttention, NamesTheLevelThatRunsAndWhyItGathers) {
   const AttentionChoice wide = Call(256, 32, 0.97, at::kFloat).choice(),
                         few = Call(256, 32, 0.1, at::kFloat).choice(),
