@@ -207,6 +207,24 @@ const char* source_of(const std::string& task) {
   return task == "pathfinder" ? " --generate" : " --from FOLDER";
 }
 
+// Who shortens a run hears at once of everything that is to be lowered too.
+void check_schedule(const TrainRecipe& train, const std::string& name) {
+  std::string wrong, cure;
+  const auto add = [&](const std::string& what, const std::string& key) {
+    wrong += (wrong.empty() ? "" : ", and ") + what;
+    cure += " --set train." + key + "=0";
+  };
+  if (train.warmup_steps > train.steps)
+    add("train.warmup_steps to be at most train.steps; found " + std::to_string(train.warmup_steps) +
+            " and " + std::to_string(train.steps),
+        "warmup_steps");
+  if (train.density_weight != 0 && train.density_start >= train.steps)
+    add("train.density_start below train.steps, or the penalty would never act; found " +
+            std::to_string(train.density_start) + " and " + std::to_string(train.steps),
+        "density_start");
+  TORCH_CHECK_VALUE(wrong.empty(), name, ": expected ", wrong, "; for a short run:", cure);
+}
+
 // Fills in what follows from other fields and checks fields against each other.
 void resolve(Recipe& recipe, const std::string& name) {
   ModelRecipe& model = recipe.model;
@@ -228,14 +246,7 @@ void resolve(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(recipe.attention.conv_kernel == 0 || recipe.attention.conv_kernel % 2 == 1, name,
                     ": expected attention.conv_kernel to be odd, or 0 for none; found ",
                     recipe.attention.conv_kernel);
-  TORCH_CHECK_VALUE(train.warmup_steps <= train.steps, name,
-                    ": expected train.warmup_steps to be at most train.steps; found ", train.warmup_steps,
-                    " and ", train.steps, "; for a short run lower it too: --set train.warmup_steps=0");
-  TORCH_CHECK_VALUE(
-      train.density_weight == 0 || train.density_start < train.steps, name,
-      ": expected train.density_start below train.steps, or the penalty would never act; found ",
-      train.density_start, " and ", train.steps,
-      "; for a short run lower it too: --set train.density_start=0");
+  check_schedule(train, name);
   const std::string& task = recipe.data.name;
   const bool generated = task == "repeated_tokens" || task == "associative_recall";
   TORCH_CHECK_VALUE(

@@ -224,6 +224,10 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(complaint("[train]\nbatch = 10\nmicro_batch = 4"),
               HasSubstr("r.toml: expected train.micro_batch to divide train.batch; found 4 and 10"));
   EXPECT_THAT(complaint("[train]\nsteps = 10\nwarmup_steps = 11"), HasSubstr("found 11 and 10"));
+  EXPECT_THAT(
+      complaint("[train]\nsteps = 10\nwarmup_steps = 11\ndensity_start = 20\ndensity_weight = 1"),
+      testing::AllOf(HasSubstr("found 11 and 10, and train.density_start"), HasSubstr("found 20 and 10"),
+                     HasSubstr("for a short run: --set train.warmup_steps=0 --set train.density_start=0")));
   EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4"),
               HasSubstr("model.heads to divide model.dim; found 4 and 10"));
   EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4\nhead_dim = 8"),
