@@ -8,6 +8,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "kit/devices.h"
+#include "kit/probe_options.h"
 #include "kit/random_inputs.h"
 #include "ops/cuda_impl.h"
 #include "ops/cuda_sampling.h"
@@ -81,14 +82,7 @@ TEST_F(CudaLists, ProbesAreTheCpus) {
   const EdgeShape shape{2, 1, 150, 2105};
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.1, 1));
   for (const bool restricted : {false, true}) {
-    SampleOptions options;
-    options.probe_unit = 16;
-    options.random = {.seed = 5, .step = 7, .layer = 1};
-    if (restricted) {
-      options.is_causal = true;
-      options.key_mask = kit::rand({2, 2105}, 3) < 0.8;
-      options.query_mask = kit::rand({2, 150}, 4) < 0.8;
-    }
+    const SampleOptions options = kit::probe_options(shape, restricted);
     const EdgeSet expected = sample_probe_edges(edges, {0.05, 0.2}, options),
                   found = sample_probe_edges(edges.to(at::kCUDA), {0.05, 0.2}, options);
     EXPECT_TRUE(found.has_csr());

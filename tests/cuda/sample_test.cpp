@@ -7,6 +7,7 @@
 
 #include "graph/edge_windows.h"
 #include "kit/devices.h"
+#include "kit/probe_options.h"
 #include "kit/random_inputs.h"
 #include "ops/cuda_impl.h"
 
@@ -67,14 +68,7 @@ TEST_F(CudaSample, DrawsTheUnitsOfTheCpu) {
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 1)), on_device = edges.to(at::kCUDA);
   for (const bool restricted : {false, true})
     for (const bool tiles : {false, true}) {
-      SampleOptions options;
-      options.probe_unit = 16;
-      options.random = {.seed = 5, .step = 7, .layer = 1};
-      if (restricted) {
-        options.is_causal = true;
-        options.key_mask = kit::rand({2, 290}, 3) < 0.8;
-        options.query_mask = kit::rand({2, 150}, 4) < 0.8;
-      }
+      const SampleOptions options = kit::probe_options(shape, restricted);
       const EdgeSet expected = sample_probe_edges(edges, {0.1, 0.3}, options);
       const EdgeSet found = sample_probe_edges(
           tiles ? EdgeSet::from_trusted_tiles(shape, on_device.tiles()) : on_device, {0.1, 0.3}, options);

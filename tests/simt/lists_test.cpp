@@ -2,6 +2,7 @@
 #include <edgewise/ops/sample.h>
 
 #include "kernels/bit_tiles.h"
+#include "kit/probe_options.h"
 #include "kit/random_inputs.h"
 #include "ops/streams.h"
 #include "simt_kit.h"
@@ -153,14 +154,7 @@ TEST(SimtLists, ProbesAreTheCpus) {
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.1, 1));
   const std::vector<double> rates = {0.05, 0.2};
   for (const bool restricted : {false, true}) {
-    SampleOptions options;
-    options.probe_unit = 16;
-    options.random = {.seed = 5, .step = 7, .layer = 1};
-    if (restricted) {
-      options.is_causal = true;
-      options.key_mask = kit::rand({2, 2105}, 3) < 0.8;
-      options.query_mask = kit::rand({2, 40}, 4) < 0.8;
-    }
+    const SampleOptions options = kit::probe_options(shape, restricted);
     const at::Tensor streams = ops::stream_keys(options.random, kernels::Purpose::kProbes, shape);
     kernels::cuda::ListProbeParams p;
     p.shape = tile_shape(shape);
