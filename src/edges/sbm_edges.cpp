@@ -17,6 +17,7 @@
 #include <ostream>
 
 #include "ops/enum_names.h"
+#include "ops/memberships.h"
 #include "ops/state_rows.h"
 #include "ops/step_inputs.h"
 
@@ -105,6 +106,22 @@ std::vector<double> probe_rates(const SbmEdgesOptions& options, const Pairs& ask
         std::min(options.probe_rate, static_cast<double>(options.probes_per_row) / valid);
   }
   return rates;
+}
+
+// Queries and keys by one kernel, where there is one.
+std::optional<ops::Memberships> memberships_together(const SbmEdgesImpl& sbm, const EdgeRequest& request) {
+  if (!sbm.options.shared_mlp) return std::nullopt;
+  const ops::MembershipInput input{.query = request.query,
+                                   .key = request.key,
+                                   .query_mask = request.query_mask(),
+                                   .key_mask = request.key_mask,
+                                   .weight1 = sbm.mlp_weight1,
+                                   .bias1 = sbm.mlp_bias1,
+                                   .weight2 = sbm.mlp_weight2,
+                                   .bias2 = sbm.mlp_bias2,
+                                   .clusters = sbm.clusters};
+  if (!ops::cuda_takes_memberships(input)) return std::nullopt;
+  return ops::cuda_memberships(input, sbm.block_matrix());
 }
 
 }  // namespace
@@ -216,12 +233,15 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   // Under autocast the products read what they get; fp32 in between would only be written and read.
   const bool autocast = at::autocast::is_autocast_enabled(request.query.device().type());
   const auto nodes_of = [&](const at::Tensor& x) { return autocast ? x : x.to(dtype); };
-  const at::Tensor query_membership = membership(nodes_of(request.query));
+  at::Tensor query_membership, side, sums;  // sums [2, B, H, C]: where a kernel has them anyway
   const auto side_of = [&](const at::Tensor& keys) { return key_side(membership(nodes_of(keys))); };
-  at::Tensor side;
   if (RowBuffer* known = request.known_keys) {
+    query_membership = membership(nodes_of(request.query));
     side = known->append(side_of(request.key.narrow(2, known->size(), shape.keys - known->size())));
+  } else if (const auto together = memberships_together(*this, request)) {
+    query_membership = together->query, side = together->key_side, sums = together->sums;
   } else {
+    query_membership = membership(nodes_of(request.query));
     side = side_of(request.key);
   }
 
@@ -274,7 +294,8 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
                              ops::at_least_one({credit.pairs_per_head, credit.pairs_again}));
   if (options.density_penalty == DensityPenalty::kExact && !request.known_keys)
     choice.density_penalty =
-        ops::over(expected_edges(query_membership, side, request),
+        ops::over(sums.defined() && !request.is_causal ? (sums[0] * sums[1]).sum(2).sum(0)
+                                                       : expected_edges(query_membership, side, request),
                   ops::at_least_one({possible_pairs(asked, false), pairs_again(asked, false)}));
 
   if (options.estimator == Estimator::kCounterfactual && options.probe_rate > 0 && is_training() &&

@@ -6,6 +6,7 @@
 #include "ops/cuda_rows.h"
 #include "ops/cuda_sampling.h"
 #include "ops/cuda_walk.h"
+#include "ops/memberships.h"
 #include "ops/step_graph.h"
 
 namespace edgewise::ops {
@@ -77,6 +78,12 @@ bool cuda_takes_embed(const EmbedInput&) {
 }
 at::Tensor cuda_embed(const EmbedInput&, double) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "embed: ", kWhy);
+}
+bool cuda_takes_memberships(const MembershipInput&) {
+  return false;
+}
+Memberships cuda_memberships(const MembershipInput&, const at::Tensor&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "memberships: ", kWhy);
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);

@@ -18,9 +18,6 @@ kernels::cuda::EdgeList by_keys(const EdgeSet& edges) {
   return {edges.transposed().column_offsets.const_data_ptr<int64_t>(),
           edges.transposed().row_indices.const_data_ptr<int32_t>()};
 }
-double error(const at::Tensor& found, const at::Tensor& expected) {
-  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-}
 
 // With 32 clusters, probes, a density gradient and, if p > 0, dropout on the weights.
 template <typename T>

@@ -43,6 +43,10 @@ EdgeSet list_of(const EdgeShape& shape, const Launch& launch) {
   return EdgeSet::from_csr(shape, offsets, columns);  // which checks order and range
 }
 
+// Norm of the difference over the norm.
+inline double error(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+}
 inline void expect_same(const EdgeSet& found, const EdgeSet& expected, const std::string& what) {
   EXPECT_TRUE(at::equal(found.row_offsets(), expected.row_offsets())) << what;
   EXPECT_TRUE(at::equal(found.col_indices(), expected.col_indices())) << what;

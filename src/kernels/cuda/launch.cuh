@@ -1,5 +1,5 @@
 // Starts a kernel on a stream: launch(kernel, grid, threads, stream, arguments...). Kernels that are started
-// this way and keep to plain lanes (no tensor cores) also run on a CPU, in tests/simt.
+// this way and keep to lanes and products of a warp (no wgmma) also run on a CPU, in tests/simt.
 #pragma once
 
 #if defined(__CUDACC__)

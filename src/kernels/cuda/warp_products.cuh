@@ -25,6 +25,13 @@ __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Transposes an 8 x 8 matrix, of which lane 4 g + t has columns 2 t and 2 t + 1 of row g.
+__device__ inline uint32_t transposed(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
 // AND mask of two packed bf16: the halves whose bit 15 and 31 is set.
 __device__ inline uint32_t halves(uint32_t signs) {
   uint32_t mask;

@@ -258,6 +258,12 @@ inline uint32_t __float2uint_rn(float x) {
 inline float __logf(float x) {
   return std::log(x);
 }
+inline float __expf(float x) {
+  return std::exp(x);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
 inline float __fadd_rn(float a, float b) {
   return a + b;
 }

@@ -1,0 +1,146 @@
+// Memberships by one kernel on a GPU against the module's own products in fp64.
+#include <edgewise/edges/sbm_edges.h>
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "kit/devices.h"
+#include "kit/random_inputs.h"
+#include "ops/memberships.h"
+
+namespace edgewise {
+namespace {
+
+class CudaMemberships : public kit::CudaTest {};
+
+struct Autocast {
+  Autocast() {
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  }
+  ~Autocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+};
+
+double distance(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor wide = expected.to(at::kDouble).cpu();
+  return ((found.to(at::kDouble).cpu() - wide).norm() / wide.norm()).item<double>();
+}
+
+// Queries and keys side by side, as a projection leaves them: [B, N, 3 H D].
+struct Projected {
+  at::Tensor all;
+  int64_t heads;
+
+  Projected(int64_t batch, int64_t given_heads, int64_t tokens)
+      : all(kit::randn({batch, tokens, 3 * given_heads * 32}, 1).to(at::kCUDA, at::kBFloat16).requires_grad_()),
+        heads(given_heads) {}
+  at::Tensor part(const at::Tensor& from, int64_t n) const {
+    return from.unflatten(2, {3, heads, 32}).select(2, n).transpose(1, 2);
+  }
+  at::Tensor query() const { return part(all, 0); }
+  at::Tensor key() const { return part(all, 1); }
+};
+
+SbmEdges module(int64_t heads, int64_t dim = 32, int64_t clusters = 32) {
+  torch::manual_seed(3);
+  SbmEdgesOptions options(heads, dim, SbmPreset::kEdgewise);
+  options.clusters = clusters;
+  options.cluster_std = 0.3;
+  SbmEdges sbm(options);
+  sbm->to(at::kCUDA);
+  return sbm;
+}
+ops::MembershipInput input_of(const SbmEdges& sbm, const at::Tensor& query, const at::Tensor& key,
+                              const std::optional<at::Tensor>& mask = {}) {
+  return {query,
+          key,
+          mask,
+          mask,
+          sbm->mlp_weight1,
+          sbm->mlp_bias1,
+          sbm->mlp_weight2,
+          sbm->mlp_bias2,
+          sbm->clusters};
+}
+
+TEST_F(CudaMemberships, AreThoseOfTheModule) {
+  for (const int64_t tokens : {1, 40, 513, 3000}) {
+    const SbmEdges sbm = module(3);
+    const Projected nodes(2, 3, tokens);
+    const at::Tensor mask = kit::rand({2, tokens}, 4).to(at::kCUDA) > 0.3,
+                     weights = kit::randn({2, 2, 3, tokens, 32}, 5).to(at::kCUDA),
+                     of_sums = kit::randn({2, 2, 3, 32}, 6).to(at::kCUDA);
+    const auto loss = [&](const at::Tensor& query, const at::Tensor& side, const at::Tensor& sums) {
+      const auto of = [&](const at::Tensor& w) { return w.to(sums.device(), sums.scalar_type()); };
+      return (query * of(weights[0])).sum() + (side * of(weights[1])).sum() + (sums * of(of_sums)).sum();
+    };
+    std::vector<at::Tensor> leaves = {nodes.all};
+    for (const at::Tensor& p : sbm->parameters()) leaves.push_back(p);
+    std::vector<at::Tensor> found, again;
+    ops::Memberships memberships;
+    for (auto* grads : {&found, &again}) {
+      const at::Tensor blocks = sbm->block_matrix();  // in fp32, not what is tested here
+      const Autocast autocast;
+      const ops::MembershipInput input = input_of(sbm, nodes.query(), nodes.key(), mask);
+      ASSERT_TRUE(ops::cuda_takes_memberships(input));
+      memberships = ops::cuda_memberships(input, blocks);
+      *grads = torch::autograd::grad({loss(memberships.query, memberships.key_side, memberships.sums)}, leaves);
+    }
+    for (size_t n = 0; n < found.size(); ++n) EXPECT_TRUE(at::equal(found[n], again[n])) << tokens << " " << n;
+
+    SbmEdges wide = module(3);
+    wide->to(at::kCPU, at::kDouble);
+    const at::Tensor all = nodes.all.detach().to(at::kCPU, at::kDouble).requires_grad_();
+    const at::Tensor query = wide->membership(nodes.part(all, 0)),
+                     side = wide->key_side(wide->membership(nodes.part(all, 1)));
+    const at::Tensor valid = mask.to(at::kCPU, at::kDouble).view({2, 1, tokens, 1});
+    const at::Tensor sums = at::stack({(query * valid).sum(2), (side * valid).sum(2)});
+    EXPECT_LT(distance(memberships.query, query), 4e-3) << tokens;
+    EXPECT_LT(distance(memberships.key_side, side), 6e-3) << tokens;
+    EXPECT_LT(distance(memberships.sums, sums), 6e-3) << tokens;
+    std::vector<at::Tensor> wide_leaves = {all};
+    for (const at::Tensor& p : wide->parameters()) wide_leaves.push_back(p);
+    const auto expected = torch::autograd::grad({loss(query, side, sums)}, wide_leaves);
+    for (size_t n = 0; n < expected.size(); ++n)
+      EXPECT_LT(distance(found[n], expected[n]), 2e-2) << tokens << " " << n;
+  }
+}
+
+TEST_F(CudaMemberships, GiveAChoiceItsPenalty) {
+  SbmEdges sbm = module(2);
+  const Projected nodes(2, 2, 200);
+  EdgeRequest request;
+  request.query = nodes.query(), request.key = nodes.key();
+  request.key_mask = (at::arange(200, at::kCUDA) < 150).expand({2, 200});
+  const Autocast autocast;
+  const EdgeChoice choice = sbm->choose(request);
+  const auto counted = [&](const at::Tensor& x) {
+    return x.to(at::kDouble).masked_fill(request.key_mask->logical_not().view({2, 1, 200, 1}), 0).sum(2);
+  };
+  const at::Tensor expected =
+      (counted(choice.credit->query_membership) * counted(choice.credit->key_side)).sum(2).sum(0) /
+      (2.0 * 150 * 150);
+  EXPECT_LT(distance(choice.density_penalty, expected), 1e-5);
+  const auto grads = torch::autograd::grad({choice.density_penalty.sum()}, {nodes.all, sbm->clusters});
+  EXPECT_GT(grads[0].abs().sum().item<double>(), 0);
+  EXPECT_GT(grads[1].abs().sum().item<double>(), 0);
+}
+
+TEST_F(CudaMemberships, OfOtherShapesAreLeftToTorch) {
+  const Projected nodes(1, 2, 50);
+  EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2), nodes.query(), nodes.key())));  // no autocast
+  const Autocast autocast;
+  EXPECT_TRUE(ops::cuda_takes_memberships(input_of(module(2), nodes.query(), nodes.key())));
+  EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2, 32, 16), nodes.query(), nodes.key())));
+  const at::Tensor wide = at::zeros({1, 2, 50, 64}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16));
+  EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2, 64), wide, wide)));
+  EXPECT_FALSE(ops::cuda_takes_memberships(
+      input_of(module(2), nodes.query().to(at::kFloat), nodes.key().to(at::kFloat))));
+}
+
+}  // namespace
+}  // namespace edgewise
