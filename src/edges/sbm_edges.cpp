@@ -121,7 +121,7 @@ std::optional<ops::Memberships> memberships_together(const SbmEdgesImpl& sbm, co
                                    .bias2 = sbm.mlp_bias2,
                                    .clusters = sbm.clusters};
   if (!ops::cuda_takes_memberships(input)) return std::nullopt;
-  return ops::cuda_memberships(input, sbm.block_matrix());
+  return ops::cuda_memberships(input);
 }
 
 }  // namespace
@@ -233,13 +233,13 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   // Under autocast the products read what they get; fp32 in between would only be written and read.
   const bool autocast = at::autocast::is_autocast_enabled(request.query.device().type());
   const auto nodes_of = [&](const at::Tensor& x) { return autocast ? x : x.to(dtype); };
-  at::Tensor query_membership, side, sums;  // sums [2, B, H, C]: where a kernel has them anyway
+  at::Tensor query_membership, side, expected;  // expected [H]: edges, where a kernel has counted anyway
   const auto side_of = [&](const at::Tensor& keys) { return key_side(membership(nodes_of(keys))); };
   if (RowBuffer* known = request.known_keys) {
     query_membership = membership(nodes_of(request.query));
     side = known->append(side_of(request.key.narrow(2, known->size(), shape.keys - known->size())));
   } else if (const auto together = memberships_together(*this, request)) {
-    query_membership = together->query, side = together->key_side, sums = together->sums;
+    query_membership = together->query, side = together->key_side, expected = together->expected;
   } else {
     query_membership = membership(nodes_of(request.query));
     side = side_of(request.key);
@@ -293,10 +293,9 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   choice.density = ops::over(sampled.edges_per_head().sum(0).to(at::kDouble),
                              ops::at_least_one({credit.pairs_per_head, credit.pairs_again}));
   if (options.density_penalty == DensityPenalty::kExact && !request.known_keys)
-    choice.density_penalty =
-        ops::over(sums.defined() && !request.is_causal ? (sums[0] * sums[1]).sum(2).sum(0)
-                                                       : expected_edges(query_membership, side, request),
-                  ops::at_least_one({possible_pairs(asked, false), pairs_again(asked, false)}));
+    choice.density_penalty = ops::over(
+        expected.defined() && !request.is_causal ? expected : expected_edges(query_membership, side, request),
+        ops::at_least_one({possible_pairs(asked, false), pairs_again(asked, false)}));
 
   if (options.estimator == Estimator::kCounterfactual && options.probe_rate > 0 && is_training() &&
       at::GradMode::is_enabled()) {

@@ -1,6 +1,8 @@
 // Memberships of an SBM on CUDA: autograd around src/kernels/cuda/memberships.cu.
+#include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "kernels/cuda/membership_params.h"
 #include "ops/memberships.h"
@@ -46,31 +48,49 @@ cuda::MembershipInputs inputs_of(const tensor_list& saved) {
 struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
                              const at::Tensor& weight1, const at::Tensor& bias1, const at::Tensor& weight2,
-                             const at::Tensor& bias2, const at::Tensor& clusters, const at::Tensor& blocks,
+                             const at::Tensor& bias2, const at::Tensor& clusters,
                              const std::optional<at::Tensor>& query_mask,
                              const std::optional<at::Tensor>& key_mask) {
     const c10::cuda::CUDAGuard device(query.device());
-    const tensor_list saved = {query,    key,    weight1, bias1, weight2, bias2, clusters, blocks,
-                               query_mask.value_or(at::Tensor()), key_mask.value_or(at::Tensor())};
+    const at::Tensor blocks = at::empty({clusters.size(0), kWidth, kWidth}, clusters.options());
+    cuda::BlockMatrixParams matrix;
+    matrix.heads = clusters.size(0), matrix.clusters = clusters.const_data_ptr<float>();
+    matrix.blocks = blocks.mutable_data_ptr<float>();
+    check_launch("block_matrix", cuda::launch_block_matrix(matrix, current_stream()));
+
+    tensor_list saved = {query,
+                         key,
+                         weight1,
+                         bias1,
+                         weight2,
+                         bias2,
+                         clusters,
+                         blocks,
+                         query_mask.value_or(at::Tensor()),
+                         key_mask.value_or(at::Tensor())};
     cuda::MembershipParams params;
     params.in = inputs_of(saved);
-    const at::Tensor membership = at::empty({query.size(0), query.size(1), query.size(2), kWidth}, query.options()),
-                     side = at::empty({key.size(0), key.size(1), key.size(2), kWidth}, key.options()),
-                     parts = at::empty({2, query.size(0), query.size(1), cuda::membership_sum_parts(params.in), kWidth},
-                                       query.options().dtype(at::kFloat));
+    const auto rows_like = [](const at::Tensor& nodes) {
+      return at::empty({nodes.size(0), nodes.size(1), nodes.size(2), kWidth}, nodes.options());
+    };
+    const at::Tensor membership = rows_like(query), side = rows_like(key);
+    const at::Tensor parts = at::empty(
+        {2, query.size(0), query.size(1), cuda::membership_sum_parts(params.in), kWidth}, clusters.options());
     params.memberships[0] = heads_of(data<Bf16>(membership), membership);
     params.memberships[1] = heads_of(data<Bf16>(side), side);
     params.sum_parts = parts.mutable_data_ptr<float>();
     check_launch("memberships", cuda::launch_memberships(params, current_stream()));
+    const at::Tensor sums = parts.sum(3);  // [2, B, H, C]
+    saved.push_back(sums);
     context->save_for_backward(saved);
     context->set_materialize_grads(false);
-    return {membership, side, parts.sum(3)};
+    return {membership, side, (sums[0] * sums[1]).sum(at::IntArrayRef{0, 2})};
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grads) {
     check_first_derivative("memberships");
     const tensor_list saved = context->get_saved_variables();
-    const at::Tensor &query = saved[0], &key = saved[1];
+    const at::Tensor &query = saved[0], &key = saved[1], &clusters = saved[6], &sums = saved[10];
     const c10::cuda::CUDAGuard device(query.device());
     cuda::MembershipGradParams params;
     params.in = inputs_of(saved);
@@ -79,37 +99,39 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
       if (!has_pairs(grads[side])) grads[side] = whole_rows(grads[side]);
       params.grads[side] = heads_of(const_data<Bf16>(grads[side]), grads[side]);
     }
+    at::Tensor sum_grads;  // each side's is the other's sum
     if (grads[2].defined()) {
-      grads[2] = grads[2].contiguous();
-      params.sum_grads = grads[2].const_data_ptr<float>();
+      sum_grads = (sums.flip(0) * grads[2].view({1, 1, -1, 1})).contiguous();
+      params.sum_grads = sum_grads.const_data_ptr<float>();
     }
     const at::Tensor query_grad = at::empty(query.sizes(), query.options()),
                      key_grad = at::empty(key.sizes(), key.options());
     params.node_grads[0] = heads_of(data<Bf16>(query_grad), query_grad);
     params.node_grads[1] = heads_of(data<Bf16>(key_grad), key_grad);
     params.parts = cuda::membership_grad_parts(params.in);
-    const int64_t heads = query.size(1);
-    const at::Tensor parts = at::empty({heads, 2 * params.parts, cuda::kMembershipGrads},
-                                       query.options().dtype(at::kFloat));
+    const at::Tensor parts =
+        at::empty({query.size(1), 2 * params.parts, cuda::kMembershipGrads}, clusters.options());
     params.grad_parts = parts.mutable_data_ptr<float>();
     check_launch("membership_grads", cuda::launch_membership_grads(params, current_stream()));
 
+    const at::Tensor all = parts.sum(1);  // [H, kMembershipGrads]
+    const at::Tensor cluster_grad = at::empty_like(clusters);
+    cuda::BlockMatrixGradParams matrix;
+    matrix.heads = clusters.size(0), matrix.clusters = clusters.const_data_ptr<float>();
+    matrix.blocks = saved[7].const_data_ptr<float>();
+    matrix.grads = all.const_data_ptr<float>(), matrix.grad_stride = all.stride(0);
+    matrix.cluster_grad = cluster_grad.mutable_data_ptr<float>();
+    check_launch("block_matrix_grad", cuda::launch_block_matrix_grad(matrix, current_stream()));
+
     constexpr int64_t kSquare = kWidth * kWidth;
-    const at::Tensor all = parts.sum(1), shared = all.narrow(1, 2 * kSquare, 2 * kSquare + 2 * kWidth).sum(0);
-    const auto square = [](const at::Tensor& from, int64_t at) {
-      return from.narrow(-1, at * kSquare, kSquare).unflatten(-1, {kWidth, kWidth});
+    const at::Tensor shared = all.narrow(1, 2 * kSquare, 2 * kSquare + 2 * kWidth).sum(0);
+    const auto square = [&](int64_t n) {
+      return shared.narrow(0, n * kSquare, kSquare).view({1, kWidth, kWidth});
     };
-    const auto row = [&](int64_t at) { return shared.narrow(0, 2 * kSquare + at * kWidth, kWidth); };
-    return {query_grad,
-            key_grad,
-            square(shared, 0).unsqueeze(0),
-            row(0).unsqueeze(0),
-            square(shared, 1).unsqueeze(0),
-            row(1).unsqueeze(0),
-            square(all, 0),
-            square(all, 1),
-            {},
-            {}};
+    const auto row = [&](int64_t n) {
+      return shared.narrow(0, 2 * kSquare + n * kWidth, kWidth).view({1, kWidth});
+    };
+    return {query_grad, key_grad, square(0), row(0), square(1), row(1), cluster_grad, {}, {}};
   }
 };
 
@@ -121,8 +143,8 @@ bool cuda_takes_memberships(const MembershipInput& input) {
       at::autocast::get_autocast_dtype(at::kCUDA) != at::kBFloat16)
     return false;
   const auto nodes = [&](const at::Tensor& x) {
-    return x.dim() == 4 && x.device() == query.device() && x.scalar_type() == at::kBFloat16 && x.numel() > 0 &&
-           x.size(3) == kWidth && has_pairs(x);
+    return x.dim() == 4 && x.device() == query.device() && x.scalar_type() == at::kBFloat16 &&
+           x.numel() > 0 && x.size(3) == kWidth && has_pairs(x);
   };
   const auto weights = [&](const at::Tensor& x) {
     return x.device() == query.device() && x.scalar_type() == at::kFloat && x.is_contiguous();
@@ -133,13 +155,13 @@ bool cuda_takes_memberships(const MembershipInput& input) {
          weights(input.weight2) && weights(input.bias2) && weights(input.clusters);
 }
 
-Memberships cuda_memberships(const MembershipInput& input, const at::Tensor& blocks) {
+Memberships cuda_memberships(const MembershipInput& input) {
   const auto whole = [](const std::optional<at::Tensor>& mask) {
     return mask ? std::optional(mask->contiguous()) : std::nullopt;
   };
-  const tensor_list result = MembershipsOfAll::apply(input.query, input.key, input.weight1, input.bias1, input.weight2,
-                                         input.bias2, input.clusters, blocks.to(at::kFloat).contiguous(), whole(input.query_mask),
-                                         whole(input.key_mask));
+  const tensor_list result =
+      MembershipsOfAll::apply(input.query, input.key, input.weight1, input.bias1, input.weight2, input.bias2,
+                              input.clusters, whole(input.query_mask), whole(input.key_mask));
   return {result[0], result[1], result[2]};
 }
 

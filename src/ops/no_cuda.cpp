@@ -82,7 +82,7 @@ at::Tensor cuda_embed(const EmbedInput&, double) {
 bool cuda_takes_memberships(const MembershipInput&) {
   return false;
 }
-Memberships cuda_memberships(const MembershipInput&, const at::Tensor&) {
+Memberships cuda_memberships(const MembershipInput&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "memberships: ", kWhy);
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {

@@ -36,7 +36,9 @@ struct Projected {
   int64_t heads;
 
   Projected(int64_t batch, int64_t given_heads, int64_t tokens)
-      : all(kit::randn({batch, tokens, 3 * given_heads * 32}, 1).to(at::kCUDA, at::kBFloat16).requires_grad_()),
+      : all(kit::randn({batch, tokens, 3 * given_heads * 32}, 1)
+                .to(at::kCUDA, at::kBFloat16)
+                .requires_grad_()),
         heads(given_heads) {}
   at::Tensor part(const at::Tensor& from, int64_t n) const {
     return from.unflatten(2, {3, heads, 32}).select(2, n).transpose(1, 2);
@@ -56,41 +58,36 @@ SbmEdges module(int64_t heads, int64_t dim = 32, int64_t clusters = 32) {
 }
 ops::MembershipInput input_of(const SbmEdges& sbm, const at::Tensor& query, const at::Tensor& key,
                               const std::optional<at::Tensor>& mask = {}) {
-  return {query,
-          key,
-          mask,
-          mask,
-          sbm->mlp_weight1,
-          sbm->mlp_bias1,
-          sbm->mlp_weight2,
-          sbm->mlp_bias2,
-          sbm->clusters};
+  return {query,          key,          mask, mask, sbm->mlp_weight1, sbm->mlp_bias1, sbm->mlp_weight2,
+          sbm->mlp_bias2, sbm->clusters};
 }
 
 TEST_F(CudaMemberships, AreThoseOfTheModule) {
   for (const int64_t tokens : {1, 40, 513, 3000}) {
     const SbmEdges sbm = module(3);
     const Projected nodes(2, 3, tokens);
-    const at::Tensor mask = kit::rand({2, tokens}, 4).to(at::kCUDA) > 0.3,
+    const at::Tensor mask = at::arange(tokens, at::kCUDA).remainder(3).eq(0).expand({2, tokens}),
                      weights = kit::randn({2, 2, 3, tokens, 32}, 5).to(at::kCUDA),
-                     of_sums = kit::randn({2, 2, 3, 32}, 6).to(at::kCUDA);
-    const auto loss = [&](const at::Tensor& query, const at::Tensor& side, const at::Tensor& sums) {
-      const auto of = [&](const at::Tensor& w) { return w.to(sums.device(), sums.scalar_type()); };
-      return (query * of(weights[0])).sum() + (side * of(weights[1])).sum() + (sums * of(of_sums)).sum();
+                     of_expected = kit::randn({3}, 6).to(at::kCUDA) / static_cast<double>(tokens);
+    const auto loss = [&](const at::Tensor& query, const at::Tensor& side, const at::Tensor& expected) {
+      const auto of = [&](const at::Tensor& w) { return w.to(expected.device(), expected.scalar_type()); };
+      return (query * of(weights[0])).sum() + (side * of(weights[1])).sum() +
+             (expected * of(of_expected)).sum();
     };
     std::vector<at::Tensor> leaves = {nodes.all};
     for (const at::Tensor& p : sbm->parameters()) leaves.push_back(p);
     std::vector<at::Tensor> found, again;
     ops::Memberships memberships;
     for (auto* grads : {&found, &again}) {
-      const at::Tensor blocks = sbm->block_matrix();  // in fp32, not what is tested here
       const Autocast autocast;
       const ops::MembershipInput input = input_of(sbm, nodes.query(), nodes.key(), mask);
       ASSERT_TRUE(ops::cuda_takes_memberships(input));
-      memberships = ops::cuda_memberships(input, blocks);
-      *grads = torch::autograd::grad({loss(memberships.query, memberships.key_side, memberships.sums)}, leaves);
+      memberships = ops::cuda_memberships(input);
+      *grads = torch::autograd::grad({loss(memberships.query, memberships.key_side, memberships.expected)},
+                                     leaves);
     }
-    for (size_t n = 0; n < found.size(); ++n) EXPECT_TRUE(at::equal(found[n], again[n])) << tokens << " " << n;
+    for (size_t n = 0; n < found.size(); ++n)
+      EXPECT_TRUE(at::equal(found[n], again[n])) << tokens << " " << n;
 
     SbmEdges wide = module(3);
     wide->to(at::kCPU, at::kDouble);
@@ -98,13 +95,13 @@ TEST_F(CudaMemberships, AreThoseOfTheModule) {
     const at::Tensor query = wide->membership(nodes.part(all, 0)),
                      side = wide->key_side(wide->membership(nodes.part(all, 1)));
     const at::Tensor valid = mask.to(at::kCPU, at::kDouble).view({2, 1, tokens, 1});
-    const at::Tensor sums = at::stack({(query * valid).sum(2), (side * valid).sum(2)});
+    const at::Tensor edges = ((query * valid).sum(2) * (side * valid).sum(2)).sum(2).sum(0);
     EXPECT_LT(distance(memberships.query, query), 4e-3) << tokens;
     EXPECT_LT(distance(memberships.key_side, side), 6e-3) << tokens;
-    EXPECT_LT(distance(memberships.sums, sums), 6e-3) << tokens;
+    EXPECT_LT(distance(memberships.expected, edges), 6e-3) << tokens;
     std::vector<at::Tensor> wide_leaves = {all};
     for (const at::Tensor& p : wide->parameters()) wide_leaves.push_back(p);
-    const auto expected = torch::autograd::grad({loss(query, side, sums)}, wide_leaves);
+    const auto expected = torch::autograd::grad({loss(query, side, edges)}, wide_leaves);
     for (size_t n = 0; n < expected.size(); ++n)
       EXPECT_LT(distance(found[n], expected[n]), 2e-2) << tokens << " " << n;
   }

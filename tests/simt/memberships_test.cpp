@@ -65,8 +65,8 @@ void check(const Case& c) {
   in.clusters = clusters.const_data_ptr<float>(), in.blocks = blocks.const_data_ptr<float>();
   const at::Tensor found_q = at::full(q.sizes(), NAN, at::kBFloat16),
                    found_t = at::full(k.sizes(), NAN, at::kBFloat16),
-                   sum_parts = at::full(
-                       {2, c.batch, c.heads, kernels::cuda::membership_sum_parts(in), kWidth}, NAN);
+                   sum_parts =
+                       at::full({2, c.batch, c.heads, kernels::cuda::membership_sum_parts(in), kWidth}, NAN);
   kernels::cuda::MembershipParams forward;
   forward.in = in;
   forward.memberships[0] = mutable_view<Bf16>(found_q), forward.memberships[1] = mutable_view<Bf16>(found_t);
@@ -83,8 +83,7 @@ void check(const Case& c) {
   const at::Tensor q_grad = at::full_like(q, NAN), k_grad = at::full_like(k, NAN);
   backward.node_grads[0] = mutable_view<Bf16>(q_grad), backward.node_grads[1] = mutable_view<Bf16>(k_grad);
   backward.parts = kernels::cuda::membership_grad_parts(in);
-  const at::Tensor grad_parts =
-      at::full({c.heads, 2 * backward.parts, kernels::cuda::kMembershipGrads}, NAN);
+  const at::Tensor grad_parts = at::full({c.heads, 2 * backward.parts, kernels::cuda::kMembershipGrads}, NAN);
   backward.grad_parts = grad_parts.mutable_data_ptr<float>();
   ASSERT_EQ(kernels::cuda::launch_membership_grads(backward, nullptr), 0);
   const at::Tensor grads = grad_parts.sum(1), shared = grads.sum(0);
@@ -99,16 +98,64 @@ void check(const Case& c) {
 }
 
 TEST(Memberships, AreThoseOfTheMlp) {
-  check({.batch = 1, .heads = 1, .queries = 16, .keys = 16, .masked = false, .with_grads = true, .with_sums = false});
-  check({.batch = 2, .heads = 3, .queries = 37, .keys = 90, .masked = true, .with_grads = true, .with_sums = true});
+  check({.batch = 1,
+         .heads = 1,
+         .queries = 16,
+         .keys = 16,
+         .masked = false,
+         .with_grads = true,
+         .with_sums = false});
+  check({.batch = 2,
+         .heads = 3,
+         .queries = 37,
+         .keys = 90,
+         .masked = true,
+         .with_grads = true,
+         .with_sums = true});
+}
+
+TEST(Memberships, MixByASoftmaxOfAllPairsOfClusters) {
+  const int64_t heads = 3, square = 1024, stride = 2 * square + 7;
+  const at::Tensor clusters = kit::randn({heads, 32, 32}, 1) * 0.4, found = at::full({heads, 32, 32}, NAN),
+                   grads = kit::randn({heads, stride}, 2), cluster_grad = at::full({heads, 32, 32}, NAN);
+  const at::Tensor wide = clusters.to(at::kDouble).requires_grad_();
+  const at::Tensor logits = at::matmul(wide, wide.transpose(1, 2)),
+                   expected = logits.flatten(1).softmax(1).view_as(logits);
+  kernels::cuda::BlockMatrixParams forward;
+  forward.heads = heads, forward.clusters = clusters.const_data_ptr<float>();
+  forward.blocks = found.mutable_data_ptr<float>();
+  ASSERT_EQ(kernels::cuda::launch_block_matrix(forward, nullptr), 0);
+  EXPECT_LT(error(found, expected.detach()), 1e-6);
+
+  const auto part = [&](int64_t n) { return grads.narrow(1, n * square, square).view({heads, 32, 32}); };
+  (expected * part(1).to(at::kDouble)).sum().backward();
+  kernels::cuda::BlockMatrixGradParams backward;
+  backward.heads = heads, backward.clusters = clusters.const_data_ptr<float>();
+  backward.blocks = found.const_data_ptr<float>();
+  backward.grads = grads.const_data_ptr<float>(), backward.grad_stride = stride;
+  backward.cluster_grad = cluster_grad.mutable_data_ptr<float>();
+  ASSERT_EQ(kernels::cuda::launch_block_matrix_grad(backward, nullptr), 0);
+  EXPECT_LT(error(cluster_grad - part(0), wide.grad()), 1e-3);  // of fp32, after a difference
 }
 
 TEST(Memberships, HaveGradientsOfTheirSumsAlone) {
-  check({.batch = 1, .heads = 2, .queries = 50, .keys = 20, .masked = true, .with_grads = false, .with_sums = true});
+  check({.batch = 1,
+         .heads = 2,
+         .queries = 50,
+         .keys = 20,
+         .masked = true,
+         .with_grads = false,
+         .with_sums = true});
 }
 
 TEST(Memberships, OfManyTokensAreAddedUpOverThreadBlocks) {
-  check({.batch = 1, .heads = 1, .queries = 1100, .keys = 530, .masked = false, .with_grads = true, .with_sums = true});
+  check({.batch = 1,
+         .heads = 1,
+         .queries = 1100,
+         .keys = 530,
+         .masked = false,
+         .with_grads = true,
+         .with_sums = true});
 }
 
 }  // namespace

@@ -13,14 +13,32 @@ namespace edgewise::kernels::cuda {
 
 inline constexpr int kMembershipWidth = 32;  // D and C
 
+// S = softmax(M M^T) of each head, over all of its numbers.
+struct BlockMatrixParams {
+  int64_t heads = 0;
+  const float* clusters = nullptr;  // M [H, C, D]
+  float* blocks = nullptr;          // S [H, C, C]
+};
+int launch_block_matrix(const BlockMatrixParams& params, Stream stream);
+
+// The gradient of M: what it has otherwise, and what comes from that of S.
+struct BlockMatrixGradParams {
+  int64_t heads = 0;
+  const float *clusters = nullptr, *blocks = nullptr;
+  const float* grads = nullptr;   // of a head: [C, D] of M, then [C, C] of S
+  int64_t grad_stride = 0;        // from head to head
+  float* cluster_grad = nullptr;  // [H, C, D]
+};
+int launch_block_matrix_grad(const BlockMatrixGradParams& params, Stream stream);
+
 struct MembershipInputs {
   int64_t batch = 0, heads = 0;
-  int64_t tokens[2] = {};                                  // queries, keys
-  HeadTensor<const Bf16> nodes[2];                         // [B, H, L or S, D], pairs of numbers aligned
-  const bool* masks[2] = {};                               // [B, L or S]: what counts in sums; null = all
-  const float *weight1 = nullptr, *bias1 = nullptr;        // [D, D], [D]
-  const float *weight2 = nullptr, *bias2 = nullptr;        // [D, D], [D]
-  const float *clusters = nullptr, *blocks = nullptr;      // [H, C, D], [H, C, C]
+  int64_t tokens[2] = {};                              // queries, keys
+  HeadTensor<const Bf16> nodes[2];                     // [B, H, L or S, D], pairs of numbers aligned
+  const bool* masks[2] = {};                           // [B, L or S]: what counts in sums; null = all
+  const float *weight1 = nullptr, *bias1 = nullptr;    // [D, D], [D]
+  const float *weight2 = nullptr, *bias2 = nullptr;    // [D, D], [D]
+  const float *clusters = nullptr, *blocks = nullptr;  // [H, C, D], [H, C, C]
 };
 
 struct MembershipParams {
@@ -31,8 +49,8 @@ struct MembershipParams {
 int64_t membership_sum_parts(const MembershipInputs& in);
 int launch_memberships(const MembershipParams& params, Stream stream);
 
-// What a thread block adds to the gradients of a head: those of clusters, blocks, weight1 and weight2, then of
-// bias1 and bias2.
+// What a thread block adds to the gradients of a head: those of clusters, blocks, weight1 and weight2, then
+// of bias1 and bias2.
 inline constexpr int kMembershipGrads = 4 * kMembershipWidth * kMembershipWidth + 2 * kMembershipWidth;
 struct MembershipGradParams {
   MembershipInputs in;

@@ -256,7 +256,8 @@ struct OuterSums {
 };
 
 // Blocks (part, 2 H): a part of the tiles of a head in all items, queries, then keys.
-__global__ void __launch_bounds__(kThreads, 2) membership_grads(const __grid_constant__ MembershipGradParams p) {
+__global__ void __launch_bounds__(kThreads, 2)
+    membership_grads(const __grid_constant__ MembershipGradParams p) {
   __shared__ Layers layers;
   __shared__ Weights blocks, clusters, second, first;  // for the way back
   __shared__ float totals[kMembershipGrads];
