@@ -149,8 +149,13 @@ bool cuda_takes_memberships(const MembershipInput& input) {
   const auto weights = [&](const at::Tensor& x) {
     return x.device() == query.device() && x.scalar_type() == at::kFloat && x.is_contiguous();
   };
+  const auto fits = [&](const std::optional<at::Tensor>& mask, const at::Tensor& x) {
+    return !mask || (mask->device() == x.device() && mask->scalar_type() == at::kBool && mask->dim() == 2 &&
+                     mask->size(0) == x.size(0) && mask->size(1) == x.size(2));
+  };
   // A grid has 65,535 blocks in its second dimension.
-  return nodes(query) && nodes(key) && input.clusters.size(1) == kWidth && input.clusters.size(2) == kWidth &&
+  return nodes(query) && nodes(key) && key.size(0) == query.size(0) && key.size(1) == query.size(1) &&
+         fits(input.query_mask, query) && fits(input.key_mask, key) && input.clusters.size(0) == query.size(1) && input.clusters.size(1) == kWidth && input.clusters.size(2) == kWidth &&
          2 * query.size(0) * query.size(1) <= 65535 && weights(input.weight1) && weights(input.bias1) &&
          weights(input.weight2) && weights(input.bias2) && weights(input.clusters);
 }

@@ -126,7 +126,7 @@ struct Tokens {
 #pragma unroll
     for (auto& column : numbers)
 #pragma unroll
-      for (float& x : column) x = fmaxf(x, 0);
+      for (float& x : column) x = x <= 0 ? 0 : x;  // NaN stays
     round_to_operand(hidden, numbers);
     set_rows(numbers, layers.bias2);
     add_product(numbers, hidden, layers.second);
