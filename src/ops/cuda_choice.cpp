@@ -15,7 +15,9 @@ namespace {
 constexpr double kGatherDensity = 0.022;
 // With dropout windows go on longer, by prediction: nobody has timed lists with it.
 constexpr double kGatherDensityWithDropout = 0.004;
-constexpr int64_t kLargestTileBytes = int64_t{1} << 31;
+constexpr int64_t kLargestFloatTiles = int64_t{1} << 31;  // bytes, in fp32
+// The lists of windows get a quarter of the device's memory.
+constexpr int64_t kListsOverTiles = 6, kListsOfMemory = 4;
 
 double forward_window_density(int64_t head_dim, std::optional<double> backward, bool dropout) {
   if (!backward) return head_dim == 32 ? 0.03 : 0.024;
@@ -54,7 +56,7 @@ FloatCosts float_costs(const AttentionInputs& in, int64_t edge_count) {
 
 // What a launch takes, and what one would give room to.
 bool tiles_take(const EdgeShape& shape) {
-  return shape.batch * shape.heads <= 65535 && shape.pairs() / 8 < kLargestTileBytes;
+  return shape.batch * shape.heads <= 65535 && shape.pairs() / 8 < kLargestFloatTiles;
 }
 
 // Why float32 goes the way it does.
@@ -100,24 +102,26 @@ double forward_window_density(const AttentionInputs& in) {
   return forward_window_density(in.query.size(3), backward_lists(in), in.dropout_p > 0);
 }
 
+bool windows_fit(const EdgeShape& shape, at::Device device) {
+  const auto memory = static_cast<int64_t>(at::cuda::getDeviceProperties(device.index())->totalGlobalMem);
+  return shape.batch * shape.heads <= 65535 &&  // what a launch takes
+         shape.pairs() / 8 <= memory / (kListsOverTiles * kListsOfMemory);
+}
+
 bool by_windows(const AttentionInputs& in) {
-  const EdgeShape& shape = in.edges.shape();
   if (by_gather(in) || in.query.scalar_type() == at::kFloat) return false;
   if (!kernels::cuda::window_forward_takes(in.query.size(3))) return false;
-  // Lists take twice the room of tiles, and a launch takes so many heads.
-  if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535) return false;
+  if (!windows_fit(in.edges.shape(), in.query.device())) return false;
   return !in.edges.has_csr() || rarer_than(forward_window_density(in), in.edges);
 }
 
 std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit* credit) {
-  const EdgeShape& shape = in.edges.shape();
   const int64_t dim = in.query.size(3),
                 clusters = credit ? padded_clusters(credit->query_membership.size(3)) : 0;
   if (in.query.scalar_type() == at::kFloat) return "float32";
   if (!kernels::cuda::window_backward_takes(dim, clusters))
     return "head dim " + std::to_string(dim) + " with " + std::to_string(clusters) + " clusters";
-  if (shape.pairs() / 8 >= kLargestTileBytes || shape.batch * shape.heads > 65535)
-    return "lists of windows would be large";
+  if (!windows_fit(in.edges.shape(), in.query.device())) return "lists of windows would be large";
   if (credit && credit->fixed) return "edges that the learner did not decide";
   if (credit && credit->discarded) return "edges that were drawn but not attended";
   if (credit && credit->probes && !credit->probes->units()) return "probes that come one by one";

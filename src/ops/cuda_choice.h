@@ -1,6 +1,5 @@
 // Which CUDA kernel takes a call of edge_attention: what the forward pass, the backward pass and `edgewise
-// doctor
-// --explain` all ask.
+// doctor --explain` all ask.
 #pragma once
 
 #include <optional>
@@ -21,6 +20,9 @@ bool by_gather(const AttentionInputs& in);
 // one do so both ways: windows are no faster there, and their log-sum-exp is of weights rounded to bf16,
 // which the backward pass one by one would not share.
 bool by_windows(const AttentionInputs& in);
+// Whether there is room for the lists of windows, which take up to six times that of tiles: by queries, by
+// keys, and what is dropped of each.
+bool windows_fit(const EdgeShape& shape, at::Device device);
 // The same backward; else why not.
 std::string window_backward_refusal(const AttentionInputs& in, const EdgeCredit* credit);
 

@@ -10,6 +10,7 @@
 #include "graph/cuda_launch.h"
 #include "graph/lists_cuda.h"
 #include "kernels/cuda/list_params.h"
+#include "ops/cuda_choice.h"
 #include "ops/cuda_impl.h"
 #include "ops/cuda_sampling.h"
 #include "ops/streams.h"
@@ -22,10 +23,10 @@ using graph::current_stream;
 
 // Up to this size tiles are never the dearest part of a step.
 constexpr int64_t kManyTileBytes = int64_t{256} << 20;
-// Above this size sparse heads have no windows (cuda_choice.cpp), and tiles cost what dense attention costs.
-constexpr int64_t kNoWindowsBytes = int64_t{1} << 31;
-// Lists pay below these densities (docs/kernels/cuda-lists.md).
-constexpr double kListDensity = 0.002, kListDensityWithoutWindows = 0.02;
+// A step's time on an H200 at work on all its SMs, in picoseconds (docs/kernels/cuda-lists.md): an edge or a
+// probe of a list, and a pair of tiles, with windows for what is sparse and without.
+constexpr double kListPs = 320, kWindowPairPs = 1.0, kTilePairPs = 3.5;
+constexpr double kProbesPerRow = 64;  // the sampler does not know how many there will be
 
 at::Tensor of_tokens_that_take_part(const at::Tensor& membership, const std::optional<at::Tensor>& mask) {
   if (!mask) return membership;
@@ -33,8 +34,8 @@ at::Tensor of_tokens_that_take_part(const at::Tensor& membership, const std::opt
       mask->to(membership.device()).logical_not().view({mask->size(0), 1, mask->size(1), 1}), 0);
 }
 
-// Of the memberships of a call, as parts of all pairs: the mean p, of which causality leaves about half, and
-// the mean of the rows' bounds. Waits for the device.
+// Of the memberships of a call: the mean p of its pairs and the mean of the rows' bounds. Waits for the
+// device. (Causality leaves half of the pairs to edges, probes and tiles alike.)
 struct Expected {
   double density, bound;
 
@@ -46,8 +47,7 @@ struct Expected {
     const at::Tensor sums = (queries * keys.sum(2, false, at::kFloat)).sum(),
                      bounds = (queries * keys.amax(2).to(at::kFloat)).sum();
     const at::Tensor both = at::stack({sums, bounds}).cpu();
-    const double seen = options.is_causal ? 0.5 : 1;
-    density = seen * (both[0].item<double>() / static_cast<double>(shape.pairs()) + options.exploration);
+    density = both[0].item<double>() / static_cast<double>(shape.pairs()) + options.exploration;
     bound = both[1].item<double>() / static_cast<double>(shape.rows()) + options.exploration;
   }
 };
@@ -90,7 +90,9 @@ bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& ke
   }
   if (recorded) return false;
   const Expected expected(query_membership, key_side, shape, options);
-  return expected.density <= (bytes < kNoWindowsBytes ? kListDensity : kListDensityWithoutWindows) &&
+  const double list_ps = kListPs * (expected.density + kProbesPerRow / static_cast<double>(shape.keys)),
+               tiles_ps = windows_fit(shape, query_membership.device()) ? kWindowPairPs : kTilePairPs;
+  return list_ps < tiles_ps &&
          expected.bound <= thinning_bound(options.sampler, sampling_clusters(query_membership.size(3)),
                                           query_membership.scalar_type() == at::kFloat);
 }

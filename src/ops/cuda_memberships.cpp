@@ -155,9 +155,11 @@ bool cuda_takes_memberships(const MembershipInput& input) {
   };
   // A grid has 65,535 blocks in its second dimension.
   return nodes(query) && nodes(key) && key.size(0) == query.size(0) && key.size(1) == query.size(1) &&
-         fits(input.query_mask, query) && fits(input.key_mask, key) && input.clusters.size(0) == query.size(1) && input.clusters.size(1) == kWidth && input.clusters.size(2) == kWidth &&
-         2 * query.size(0) * query.size(1) <= 65535 && weights(input.weight1) && weights(input.bias1) &&
-         weights(input.weight2) && weights(input.bias2) && weights(input.clusters);
+         fits(input.query_mask, query) && fits(input.key_mask, key) &&
+         input.clusters.size(0) == query.size(1) && input.clusters.size(1) == kWidth &&
+         input.clusters.size(2) == kWidth && 2 * query.size(0) * query.size(1) <= 65535 &&
+         weights(input.weight1) && weights(input.bias1) && weights(input.weight2) && weights(input.bias2) &&
+         weights(input.clusters);
 }
 
 Memberships cuda_memberships(const MembershipInput& input) {

@@ -85,5 +85,30 @@ TEST(BenchSample, TellsTheDensityDrawnFromTheOneAskedFor) {
   EXPECT_THAT(bench({"auto"}).out, AllOf(HasSubstr("density asked"), HasSubstr("drawn")));
 }
 
+TEST(BenchTrain, DrawsWhatWasMeasuredBefore) {
+  const ScratchFolder scratch;
+  const std::string plot = scratch.file("plot.svg");
+  const Call measured = call(scratch, {"bench", "train", write_tiny_recipe(scratch), "--n", "32", "64",
+                                       "--seconds", "0.01", "--json", "--plot", plot});
+  ASSERT_EQ(measured.status, 0) << measured.err;
+  const std::string drawn = scratch.read("plot.svg");
+  EXPECT_THAT(drawn, AllOf(HasSubstr("tiny.toml"), HasSubstr("time / dense attention")));
+
+  const std::string rows = scratch.write("rows.jsonl", measured.out), again = scratch.file("again.svg");
+  const Call read = call(scratch, {"bench", "train", "--from", rows, "--json", "--plot", again});
+  ASSERT_EQ(read.status, 0) << read.err;
+  EXPECT_EQ(scratch.read("again.svg"), drawn);
+  EXPECT_EQ(number_at(read.out, "n"), 32);
+  EXPECT_EQ(number_at(read.out, "edgewise_ms"), number_at(measured.out, "edgewise_ms"));
+
+  const Call other =
+      call(scratch, {"bench", "train", "--from", scratch.write("other.jsonl", "{\"n\": 3}\n")});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("the lines that --json wrote"));
+  const Call nothing = call(scratch, {"bench", "train", "--plot", plot});
+  EXPECT_NE(nothing.status, 0);
+  EXPECT_THAT(nothing.err, HasSubstr("a recipe, or --from"));
+}
+
 }  // namespace
 }  // namespace edgewise::cli

@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kThreads) block_matrix(const __grid_constant__
     p.blocks[blockIdx.x * kSquare + threadIdx.x + k * kThreads] = numbers[k] / sum;
 }
 
-__global__ void __launch_bounds__(kThreads) block_matrix_grad(const __grid_constant__ BlockMatrixGradParams p) {
+__global__ void __launch_bounds__(kThreads)
+    block_matrix_grad(const __grid_constant__ BlockMatrixGradParams p) {
   __shared__ Matrix clusters, logits;  // of logits the gradient
   __shared__ float of_warps[kThreads / 32];
   const float* const grads = p.grads + blockIdx.x * p.grad_stride;
@@ -92,7 +93,8 @@ int launch_block_matrix(const BlockMatrixParams& p, Stream stream) {
 
 int launch_block_matrix_grad(const BlockMatrixGradParams& p, Stream stream) {
   if (p.heads == 0) return cudaSuccess;
-  launch(block_matrix_grad, dim3(static_cast<unsigned>(p.heads)), kThreads, static_cast<cudaStream_t>(stream), p);
+  launch(block_matrix_grad, dim3(static_cast<unsigned>(p.heads)), kThreads, static_cast<cudaStream_t>(stream),
+         p);
   return cudaGetLastError();
 }
 
