@@ -32,11 +32,15 @@ class CaseReport {
  public:
   explicit CaseReport(bool json);
   void add(const BenchCase& found);
+  void read(const std::string& path);  // adds the lines that --json wrote
   void print() const;
+  // Time over that of dense attention, over n: a panel for each name, a line for each density.
+  void plot(const std::string& path) const;
 
  private:
   bool json_;
   Table table_;
+  std::vector<BenchCase> cases_;
 };
 
 // The cell of one row: its name, and a measurement whose row is added to the report.

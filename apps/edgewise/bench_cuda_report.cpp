@@ -1,6 +1,7 @@
 #include "bench_cuda_report.h"
 
 #include <c10/util/Exception.h>
+#include <edgewise/io/atomic_file.h>
 #include <edgewise/train/svg_plot.h>
 
 #include <nlohmann/json.hpp>
@@ -101,10 +102,9 @@ void CudaReport::plot(const std::string& path) const {
         percent(density, 0) + " of all pairs", "n",
         [&](const CudaRow& row) { return row.density == density; },
         [](const CudaRow& row) { return static_cast<double>(row.n); });
-  std::ofstream file(path);
-  file << train::render_svg(
-      panels, {.title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, bf16"});
-  TORCH_CHECK(file.good(), "bench cuda: cannot write ", path);
+  const std::string title =
+      "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, bf16";
+  io::write_file_atomically(path, train::render_svg(panels, {.title = title}));
 }
 
 }  // namespace edgewise::app

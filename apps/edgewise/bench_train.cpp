@@ -27,6 +27,7 @@ struct Arguments {
   std::vector<int64_t> lengths = {0};   // 0 = the recipe's data
   std::vector<double> densities = {1};  // 1 = as the model starts
   double seconds = 10;
+  std::string from, plot;
   bool graph = false, json = false;
 };
 
@@ -154,6 +155,15 @@ train::ProgressFields cell_name(const std::string& recipe, int64_t length, doubl
 
 int run(const Arguments& a) {
   CaseReport report(a.json);
+  const auto draw = [&] {
+    if (!a.plot.empty()) report.plot(a.plot);
+    return 0;
+  };
+  if (!a.from.empty()) {
+    report.read(a.from);
+    report.print();
+    return draw();
+  }
   std::vector<Cell> cells;
   for (const std::string& recipe : a.recipes)
     for (const int64_t length : a.lengths)
@@ -164,7 +174,7 @@ int run(const Arguments& a) {
                              return [=, &report] { report.add(found); };
                            }});
   measure_cells("bench train", cells, [&] { report.print(); });
-  return 0;
+  return draw();
 }
 
 }  // namespace
@@ -173,8 +183,12 @@ void add_bench_train(CLI::App& bench, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand(
       "train", "Training steps of a recipe, against the same recipe with dense attention");
-  command->add_option("recipe", arguments->recipes, "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml")
-      ->required();
+  CLI::Option* const recipes = command->add_option("recipe", arguments->recipes,
+                                                   "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml");
+  CLI::Option* const from =
+      command->add_option("--from", arguments->from, "instead: the lines that --json wrote, from a file")
+          ->check(CLI::ExistingFile)
+          ->excludes(recipes);
   command
       ->add_option("--set", arguments->overrides,
                    "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")
@@ -190,8 +204,12 @@ void add_bench_train(CLI::App& bench, Action& action) {
       ->check(number_above(0));
   command->add_flag("--graph", arguments->graph,
                     "measure all once more with passes replayed from CUDA graphs (train.cuda_graph)");
+  command->add_option("--plot", arguments->plot, "an SVG file: time over that of dense attention, over n");
   command->add_flag("--json", arguments->json, "one JSON object per line");
-  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  command->callback([&action, arguments, recipes, from] {
+    if (recipes->empty() && from->empty()) throw CLI::RequiredError("a recipe, or --from,");
+    action = [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace edgewise::app
