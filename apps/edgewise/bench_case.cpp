@@ -24,6 +24,11 @@ Item& named(std::vector<Item>& items, Name Item::*name, const std::string& wante
   return items.back();
 }
 
+// "train recipes/lra/listops/sbm.toml (graphs)" -> "sbm.toml (graphs)": what fits above a panel.
+std::string short_name(const std::string& name) {
+  return name.substr(name.rfind('/') + 1);
+}
+
 // Learned densities come out a little below the one that was asked for: 0.95 % and 0.94 % are one line.
 std::string about(double density) {
   return percent(density, density < 0.005 ? 1 : 0);
@@ -96,7 +101,7 @@ void CaseReport::plot(const std::string& path) const {
   std::vector<train::Panel> panels;
   double highest = 1;
   for (const BenchCase& found : cases_) {
-    train::Panel& panel = named(panels, &train::Panel::title, found.name);
+    train::Panel& panel = named(panels, &train::Panel::title, short_name(found.name));
     train::Series& series = named(panel.series, &train::Series::name, about(found.density));
     series.marks = train::Marks::kLineAndPoints;
     series.x.push_back(static_cast<double>(found.n));
