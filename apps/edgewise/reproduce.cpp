@@ -264,6 +264,9 @@ std::string remarks(const Run& run) {
   if (run.test && run.recipe.data.validation == "test")
     add("checkpoint chosen on the test set, as published");
   if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
+  if (run.recipe.model.token_dropout > 0)
+    add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));
+  if (!run.recipe.train.weights.empty()) add("started from " + run.recipe.train.weights);
   return text;
 }
 

@@ -93,6 +93,17 @@ void check_tensors(const std::string& path, const std::map<std::string, at::Tens
   }
 }
 
+// Of what chooses edges, or of a method that stands for attention.
+bool belongs_to_its_attention(const std::string& name) {
+  return name.find(".edges.") != std::string::npos || name.find(".method.") != std::string::npos;
+}
+
+void copy_into(const std::map<std::string, at::Tensor>& targets,
+               const std::map<std::string, at::Tensor>& tensors) {
+  torch::NoGradGuard no_grad;
+  for (const auto& [name, target] : targets) target.copy_(tensors.at(name));
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& path, const torch::nn::Module& model, const Optimizer* optimizer,
@@ -151,16 +162,44 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
                         " in ", path, ", which has averages; there is none. The checkpoint is incomplete.");
     for (const auto& [name, tensor] : info.averages) tensors[name] = tensor;
   }
-  auto targets = model_tensors(model);
+  const auto targets = model_tensors(model);
   check_tensors(path, targets, tensors);
   if (optimizer) {
     TORCH_CHECK_VALUE(info.step == 0 || !state.empty(), "load_checkpoint: expected optimiser state in ", path,
                       "; it holds a model only. Resume from checkpoints/last.safetensors.");
     optimizer->load_state(state);
   }
-  torch::NoGradGuard no_grad;
-  for (auto& [name, target] : targets) target.copy_(tensors.at(name));
+  copy_into(targets, tensors);
   return info;
+}
+
+AdoptedWeights load_weights(const std::string& path, torch::nn::Module& model) {
+  const io::TensorFile file = io::load_safetensors(path);
+  parse_info(file.metadata, path);
+  std::map<std::string, at::Tensor> tensors, averages;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with(kAveragePrefix))
+      averages[name.substr(kAveragePrefix.size())] = tensor;
+    else if (!name.starts_with(kMemoryPrefix) && !name.starts_with(kOptimizerPrefix))
+      tensors[name] = tensor;
+  }
+  for (const auto& [name, tensor] : averages) tensors[name] = tensor;
+  auto targets = model_tensors(model);
+  AdoptedWeights result;
+  std::erase_if(targets, [&](const auto& target) {
+    const bool is_new = belongs_to_its_attention(target.first) && !tensors.contains(target.first);
+    if (is_new) result.kept_new.push_back(target.first);
+    return is_new;
+  });
+  std::erase_if(tensors, [&](const auto& tensor) {
+    const bool is_left = belongs_to_its_attention(tensor.first) && !targets.contains(tensor.first);
+    if (is_left) result.left.push_back(tensor.first);
+    return is_left;
+  });
+  check_tensors(path, targets, tensors);
+  copy_into(targets, tensors);
+  result.adopted = static_cast<int64_t>(targets.size());
+  return result;
 }
 
 CheckpointInfo read_checkpoint_info(const std::string& path) {

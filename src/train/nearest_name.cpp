@@ -24,12 +24,15 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string name_here(std::string_view wanted) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNames = {{{"lr", "learning_rate"},
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kNames = {{{"lr", "learning_rate"},
                                                                                     {"epochs", "steps"},
                                                                                     {"epoch", "steps"},
                                                                                     {"gpu", "cuda"},
                                                                                     {"val", "validation"},
-                                                                                    {"dev", "validation"}}};
+                                                                                    {"dev", "validation"},
+                                                                                    {"pretrained", "weights"},
+                                                                                    {"init_from", "weights"},
+                                                                                    {"finetune", "weights"}}};
   for (const auto& [elsewhere, here] : kNames)
     if (elsewhere == wanted) return std::string(here);
   return {};

@@ -170,6 +170,7 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::normalize_rewards, "sac.normalize_rewards", "reinforce: advantages over the rewards' deviation: false"),
       field(sac, &S::distilled_rows, "sac.distilled_rows", "distillation: queries per sequence: 16", at_least(1)),
 
+      field(train, &T::weights, "train.weights", "weights to start from: a run folder (its best checkpoint) or a checkpoint; \"\" = new ones"),
       field(train, &T::steps, "train.steps", "optimiser steps", at_least(1)),
       field(train, &T::batch, "train.batch", "sequences per step", at_least(1)),
       field(train, &T::micro_batch, "train.micro_batch", "sequences at a time, gradients added up; 0 = batch", at_least(0)),

@@ -149,6 +149,18 @@ void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
   TORCH_CHECK_VALUE(lost.empty(), "train: expected ", folder.last(), " to go on from: ", lost);
 }
 
+std::string weights_of(const std::string& place) {
+  TORCH_CHECK_VALUE(file_exists(place),
+                    "train.weights: expected a run folder or a checkpoint; found nothing at ", place,
+                    ". A relative path begins where edgewise is called");
+  if (!std::filesystem::is_directory(place)) return place;
+  const RunFolder folder{.root = place};
+  for (const std::string& file : {folder.best(), folder.last()})
+    if (file_exists(file)) return file;
+  TORCH_CHECK_VALUE(false, "train.weights: expected checkpoints/best.safetensors or last.safetensors in ",
+                    place, "; found neither. Is it a run folder, and are its weights kept?");
+}
+
 bool file_exists(const std::string& path) {
   return std::filesystem::exists(path);
 }

@@ -50,6 +50,10 @@ std::string lost_weights(const RunFolder& folder, int64_t checkpoint_every);
 // Throws when weights are lost: to begin again would take away what the run recorded.
 void check_has_weights(const RunFolder& folder, int64_t checkpoint_every);
 
+// The checkpoint that train.weights names: `place` itself, or the best one of a run folder, the last before
+// there is a best. Throws when there is none.
+std::string weights_of(const std::string& place);
+
 // The differences between two resolved recipes that a resumed run may not have, e.g. "model.dim was 64 and is
 // now 32".
 std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml);

@@ -45,4 +45,15 @@ std::string validation_line(int64_t step, const Evaluation& found) {
          ", loss " + short_number(found.loss) + ", density " + percent(found.density.mean().item<double>());
 }
 
+std::string adopted_line(const std::string& file, const AdoptedWeights& weights) {
+  std::string line = "starts with " + std::to_string(weights.adopted) + " tensors of " + file;
+  const auto add = [&](const std::vector<std::string>& names, const char* what) {
+    if (!names.empty())
+      line += "; " + std::to_string(names.size()) + what + names.front() + (names.size() > 1 ? ", ..." : "");
+  };
+  add(weights.kept_new, " of this model are new: ");
+  add(weights.left, " of that file are not used: ");
+  return line;
+}
+
 }  // namespace edgewise::train

@@ -1,6 +1,7 @@
 // What a run says of itself while it trains, in a human's units. Its metrics.jsonl has the numbers.
 #pragma once
 
+#include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/progress.h>
 #include <edgewise/train/step.h>
@@ -15,5 +16,8 @@ ProgressFields step_fields(const StepReport& report, bool is_text);
 
 // "step 50: validation accuracy ..."
 std::string validation_line(int64_t step, const Evaluation& found);
+
+// "starts with 44 tensors of ...", and which of the model's are new.
+std::string adopted_line(const std::string& file, const AdoptedWeights& weights);
 
 }  // namespace edgewise::train

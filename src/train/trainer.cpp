@@ -81,6 +81,19 @@ data::Batch pinned(data::Batch batch) {
   return batch;
 }
 
+// A model at its start, with the weights that the recipe asks for. A run that goes on from a checkpoint of
+// its own does not need them.
+ModelPtr first_model(const Recipe& recipe, const data::Dataset& dataset, const TrainerOptions& options,
+                     std::string& told) {
+  ModelPtr model = build_model(recipe, dataset);
+  if (recipe.train.weights.empty()) return model;
+  if (options.resume && file_exists(RunFolder{.root = options.run_folder}.last())) return model;
+  const std::string file = weights_of(recipe.train.weights);
+  told = adopted_line(file, load_weights(file, *model));
+  check_vocabulary(*model, dataset);
+  return model;
+}
+
 data::Batch next_batch(data::Prefetcher& batches) {
   RECORD_USER_SCOPE("wait for data");
   return batches.next();
@@ -115,6 +128,7 @@ struct Trainer::State {
   TrainerOptions options;
   std::string recipe_toml;
   at::Device device;
+  std::string adopted;  // what train.weights brought, in words
   ModelPtr model;
   Optimizer optimizer;
   std::optional<WeightAverage> average;
@@ -162,7 +176,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
       device(parse_device(recipe.train.device)),
-      model((check_graphs(recipe, *dataset), build_model(recipe, *dataset))),
+      model((check_graphs(recipe, *dataset), first_model(recipe, *dataset, options, adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                               .eps = recipe.train.adam_eps,
                                               .weight_decay = recipe.train.weight_decay}),
@@ -381,6 +395,7 @@ RunSummary Trainer::State::run() {
                      .out = nullptr,
                      .clock = {}});
   model->train();
+  if (!adopted.empty()) progress.message(adopted);
   if (info.evaluation_pending) {
     evaluate_validation(progress);
     save_last();

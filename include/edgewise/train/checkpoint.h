@@ -39,6 +39,15 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
 CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model,
                                Optimizer* optimizer = nullptr);
 
+// Fills the model with the weights of another run, averages where the file has them, as a start. The two may
+// differ in what chooses edges or stands for attention (tensors below `edges` and `method`): of those the
+// model keeps its new ones, and the file's are left. Throws as load_checkpoint does.
+struct AdoptedWeights {
+  int64_t adopted = 0;                      // tensors
+  std::vector<std::string> kept_new, left;  // names
+};
+AdoptedWeights load_weights(const std::string& path, torch::nn::Module& model);
+
 // What the run was, without touching a model.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 

@@ -122,6 +122,7 @@ struct SacRecipe {
 };
 
 struct TrainRecipe {
+  std::string weights;  // of another run, to start from: its folder, or a checkpoint; "" = new ones
   int64_t steps = 1000;
   int64_t batch = 32;
   int64_t micro_batch = 0;  // 0 in a file = batch; never 0 once loaded
