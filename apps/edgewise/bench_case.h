@@ -23,6 +23,10 @@ struct BenchCase {
   std::string dtype;
   Timing mine, dense;
   double tokens = 0;  // per repeat; 0 = none to count
+  int64_t batch = 0;  // sequences; 0 = not said
+  std::string device = {};
+  double asked = 0;     // the density that was asked for; 1 = as the model starts, 0 = not said
+  int64_t threads = 0;  // 0 = as many as torch has now
 
   double speedup() const { return dense.median_ms / mine.median_ms; }
 };
@@ -32,13 +36,14 @@ class CaseReport {
  public:
   explicit CaseReport(bool json);
   void add(const BenchCase& found);
-  void read(const std::string& path);  // adds the lines that --json wrote
+  void read(const std::string& path);  // adds the lines that `bench train --json` wrote
   void print() const;
   // Time over that of dense attention, over n: a panel for each name, a line for each density.
   void plot(const std::string& path) const;
 
  private:
   bool json_;
+  bool reading_ = false;  // rows of before
   Table table_;
   std::vector<BenchCase> cases_;
 };

@@ -10,8 +10,11 @@
 #include <edgewise/train/step.h>
 #include <edgewise/train/trainer.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <torch/cuda.h>
+
+#include <filesystem>
 
 #include "bench.h"
 #include "bench_case.h"
@@ -103,6 +106,7 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
   std::vector<std::string> dense_overrides = overrides;
   dense_overrides.push_back("attention.kind=dense");
   const train::Recipe recipe = train::load_recipe(path, overrides);
+  if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const auto dataset = length > 0 ? train::noise_dataset(recipe, length) : open_dataset(recipe);
   Contender mine(recipe, *dataset), dense(train::load_recipe(path, dense_overrides), *dataset);
   // A few batches, the same for both; their making is not measured.
@@ -142,6 +146,9 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
                   times[0],
                   times[1]};
   found.tokens = tokens;
+  found.batch = recipe.train.batch;
+  found.device = recipe.train.device;
+  found.asked = wanted;
   return found;
 }
 
@@ -155,6 +162,9 @@ train::ProgressFields cell_name(const std::string& recipe, int64_t length, doubl
 
 int run(const Arguments& a) {
   CaseReport report(a.json);
+  if (const auto folder = std::filesystem::path(a.plot).parent_path(); !folder.empty())
+    TORCH_CHECK_VALUE(std::filesystem::is_directory(folder), "bench train --plot: expected ", a.plot,
+                      " in a folder that exists; ", folder.string(), " does not");
   const auto draw = [&] {
     if (!a.plot.empty()) report.plot(a.plot);
     return 0;
@@ -183,31 +193,35 @@ void add_bench_train(CLI::App& bench, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand(
       "train", "Training steps of a recipe, against the same recipe with dense attention");
-  CLI::Option* const recipes = command->add_option("recipe", arguments->recipes,
-                                                   "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml");
+  // What is measured; rows of before are as they are.
+  const std::vector<CLI::Option*> measured = {
+      command->add_option("recipe", arguments->recipes,
+                          "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml"),
+      command
+          ->add_option("--set", arguments->overrides,
+                       "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")
+          ->allow_extra_args(false),
+      command
+          ->add_option("--n", arguments->lengths, "sequence lengths, of random tokens; 0 = the recipe's data")
+          ->check(whole_number(0)),
+      command
+          ->add_option(
+              "--density", arguments->densities,
+              "densities, up to 1, that the edges are first trained down to; 1 = as the model starts")
+          ->check(number_between(1e-6, 1)),
+      command->add_option("--seconds", arguments->seconds, "time per contender")
+          ->capture_default_str()
+          ->check(number_above(0)),
+      command->add_flag("--graph", arguments->graph,
+                        "measure all once more with passes replayed from CUDA graphs (train.cuda_graph)")};
   CLI::Option* const from =
       command->add_option("--from", arguments->from, "instead: the lines that --json wrote, from a file")
-          ->check(CLI::ExistingFile)
-          ->excludes(recipes);
-  command
-      ->add_option("--set", arguments->overrides,
-                   "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")
-      ->allow_extra_args(false);
-  command->add_option("--n", arguments->lengths, "sequence lengths, of random tokens; 0 = the recipe's data")
-      ->check(whole_number(0));
-  command
-      ->add_option("--density", arguments->densities,
-                   "densities, up to 1, that the edges are first trained down to; 1 = as the model starts")
-      ->check(number_between(1e-6, 1));
-  command->add_option("--seconds", arguments->seconds, "time per contender")
-      ->capture_default_str()
-      ->check(number_above(0));
-  command->add_flag("--graph", arguments->graph,
-                    "measure all once more with passes replayed from CUDA graphs (train.cuda_graph)");
+          ->check(CLI::ExistingFile);
+  for (CLI::Option* option : measured) from->excludes(option);
   command->add_option("--plot", arguments->plot, "an SVG file: time over that of dense attention, over n");
   command->add_flag("--json", arguments->json, "one JSON object per line");
-  command->callback([&action, arguments, recipes, from] {
-    if (recipes->empty() && from->empty()) throw CLI::RequiredError("a recipe, or --from,");
+  command->callback([&action, arguments, from] {
+    if (arguments->recipes.empty() && from->empty()) throw CLI::RequiredError("a recipe, or --from,");
     action = [arguments] { return run(*arguments); };
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,12 +15,13 @@ struct LraTask {
   const char* name;           // in recipes
   const char* title;          // for people
   double published_examples;  // steps times batch of the published recipe
+  int64_t test_size;          // of the official data
 };
-inline constexpr std::array<LraTask, 5> kLraTasks = {{{"listops", "ListOps", 5'000.0 * 128},
-                                                      {"text", "Text", 20'000.0 * 128},
-                                                      {"retrieval", "Retrieval", 30'000.0 * 32},
-                                                      {"image", "Image", 35'000.0 * 1024},
-                                                      {"pathfinder", "Pathfinder", 62'400.0 * 1024}}};
+inline constexpr std::array<LraTask, 5> kLraTasks = {{{"listops", "ListOps", 5'000.0 * 128, 2'000},
+                                                      {"text", "Text", 20'000.0 * 128, 25'000},
+                                                      {"retrieval", "Retrieval", 30'000.0 * 32, 17'437},
+                                                      {"image", "Image", 35'000.0 * 1024, 10'000},
+                                                      {"pathfinder", "Pathfinder", 62'400.0 * 1024, 20'000}}};
 
 // In the order of kLraTasks.
 using LraFigures = std::array<double, 5>;

@@ -5,6 +5,8 @@
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/svg_plot.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -36,7 +38,7 @@ struct Group {
   bool rises = false;  // the penalty, by train.density_start or density_warmup
   bool self_loops = false;
   int64_t steps = 0, batch = 0;
-  bool chosen_on_test = false;
+  bool chosen_on_test = false, of_other_data = false, has_start = false;
   std::string training;  // what runs of other penalties and seeds may share
   std::vector<double> accuracy, density, validation;
 
@@ -71,6 +73,12 @@ bool stopped_early(const Run& run) {
   return run.steps + std::max<int64_t>(run.recipe.train.log_every, 1) <= run.recipe.train.steps;
 }
 
+// Than the task's official ones, by the size of the test set that the run has noted.
+bool of_other_data(const Run& run) {
+  const auto noted = nlohmann::json::parse(noted_data(run.folder), nullptr, /*allow_exceptions=*/false);
+  return noted.is_object() && noted.value("test", int64_t{0}) != kLraTasks[task_index(run)].test_size;
+}
+
 // As its recipe asks for, and so complete.
 bool ended_by_patience(const Run& run) {
   const int64_t patience = run.recipe.train.patience;
@@ -103,6 +111,8 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
     group.steps = group.accuracy.empty() ? steps : std::min(group.steps, steps);
     group.batch = run.recipe.train.batch;
     group.chosen_on_test = run.recipe.data.validation == "test";
+    group.of_other_data = group.of_other_data || of_other_data(run);
+    group.has_start = !run.recipe.train.weights.empty();
     Run same = run;
     same.recipe.train.density_weight = 0;
     group.training = recipe_but_seed(same);
@@ -115,12 +125,12 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
   return result;
 }
 
-// "39.93 ± 0.77 (3)*": the star says that fewer examples were seen than in the published recipe; a dagger
-// that the test set chose the checkpoint.
+// "39.93 ± 0.77 (3)*": what the marks say stands below Table 1.
 std::string show_accuracy(const Group* group) {
   if (!group) return "-";
   const bool is_short = group->examples() < kLraTasks[group->task].published_examples;
-  return show(spread_of(group->accuracy)) + (is_short ? "*" : "") + (group->chosen_on_test ? "†" : "");
+  return show(spread_of(group->accuracy)) + (is_short ? "*" : "") + (group->chosen_on_test ? "†" : "") +
+         (group->of_other_data ? "‡" : "") + (group->has_start ? "§" : "");
 }
 
 std::string show_both(const Group* group) {
@@ -263,6 +273,10 @@ std::string remarks(const Run& run) {
   const auto add = [&](const std::string& remark) { text += (text.empty() ? "" : "; ") + remark; };
   if (run.test && run.recipe.data.validation == "test")
     add("checkpoint chosen on the test set, as published");
+  if (of_other_data(run)) add("other data than the paper's");
+  if (run.recipe.train.average > 0) add("average " + short_number(run.recipe.train.average));
+  if (run.recipe.model.dropout != train::ModelRecipe().dropout)
+    add("dropout " + short_number(run.recipe.model.dropout));
   if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
   if (run.recipe.model.token_dropout > 0)
     add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));
@@ -272,8 +286,8 @@ std::string remarks(const Run& run) {
 
 void print_runs(const std::vector<Run>& runs) {
   std::cout << "\nRuns\n";
-  Table table(
-      {"run", "task", "attention", "lambda", "seed", "steps x batch", "validation", "test", "density", ""});
+  Table table({"run", "task", "attention", "lambda", "seed", "steps x batch", "rate", "validation", "test",
+               "density", "remarks"});
   for (const Run& run : runs) {
     const bool is_sbm = run.recipe.attention.kind.find("sbm") != std::string::npos;
     table.add(
@@ -283,6 +297,7 @@ void print_runs(const std::vector<Run>& runs) {
                 : "-",
          std::to_string(run.recipe.train.seed),
          std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
+         short_number(run.recipe.train.learning_rate),
          run.best_validation < 0 ? "-" : percent(run.best_validation),
          run.test ? percent(run.test->accuracy) : "-",
          run.test                ? percent(run.test->mean_density())
@@ -291,6 +306,11 @@ void print_runs(const std::vector<Run>& runs) {
          remarks(run)});
   }
   table.print(std::cout);
+  std::cout
+      << "Validation and density are those of the best checkpoint, which is the one that is tested. A lambda "
+         "that "
+         "rises begins late or grows (train.density_start, density_warmup). \"No better from step N on\": "
+         "train.patience ended the run.\n";
 }
 
 struct FirstToken {
@@ -372,7 +392,10 @@ train::Series untested_points(const std::vector<Run>& runs, size_t task) {
 std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs, size_t task,
                  double first_token) {
   train::Panel panel;
-  panel.title = std::string(kLraTasks[task].title) + ": accuracy over density (labels: lambda)";
+  const bool comparable =
+      std::ranges::none_of(groups, [&](const Group& g) { return g.task == task && g.of_other_data; });
+  panel.title = std::string(kLraTasks[task].title) + ": accuracy over density (labels: lambda)" +
+                (comparable ? "" : ", not the paper's data");
   panel.x_label = "density of the edges, %";
   panel.y_label = "test accuracy, %";
   panel.log_x = true;
@@ -380,11 +403,13 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   paper.name = "paper's SBM";
   paper.marks = train::Marks::kPoints;
   for (const PaperSbm& row : kPaperSbm) {
+    if (!comparable) break;
     paper.x.push_back(row.density[task]);
     paper.y.push_back(row.accuracy[task]);
     paper.labels.push_back(lambda_label(row.penalty, row.self_loops));
   }
-  panel.series.push_back(std::move(paper));  // first: the same colour in every plot
+  if (!comparable) paper.name.clear();
+  panel.series.push_back(std::move(paper));  // first, empty or not: the same colours in every plot
   for (const char* preset : {"edgewise", "published", "paper"}) {
     for (const bool rises : {false, true})
       for (train::Series& series : series_of(groups, task, preset, rises))
@@ -394,7 +419,7 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
     panel.series.push_back(std::move(series));
     panel.y_label = "accuracy, %";
   }
-  panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
+  if (comparable) panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
   if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))
     panel.reference_lines.push_back({spread_of(dense->accuracy).mean, "full, ours"});
   if (std::string_view(kLraTasks[task].name) == "listops")
@@ -407,6 +432,8 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
 
 void draw_plots(const std::vector<Group>& groups, const std::vector<Run>& runs, double first_token,
                 const std::string& folder) {
+  TORCH_CHECK_VALUE(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder),
+                    "reproduce lra --svg: expected a folder for the plots; ", folder, " is a file");
   std::filesystem::create_directories(folder);
   for (size_t task = 0; task < kLraTasks.size(); ++task) {
     if (std::ranges::none_of(groups, [&](const Group& g) { return g.task == task; }) &&
@@ -444,9 +471,10 @@ int run(const ReproduceArguments& arguments) {
   // First: a reader of the tables may go before their end.
   if (!arguments.svg.empty()) draw_plots(groups, runs, first_token.percent, arguments.svg);
   print_table_1(groups);
-  std::cout << "ListOps, the first token alone: " << fixed(first_token.percent, 2) << " % (" << first_token.of
-            << "). A star marks runs that saw fewer examples than the published recipe, a dagger those whose "
-               "checkpoint the test set chose.\n";
+  std::cout
+      << "ListOps, the first token alone: " << fixed(first_token.percent, 2) << " % (" << first_token.of
+      << ").\n* fewer examples than in the published recipe  † the test set chose the checkpoint  ‡ other "
+         "data than the paper's, not to be compared  § started from another run's weights\n";
   print_table_8(groups);
   print_table_9(groups);
   print_runs(runs);

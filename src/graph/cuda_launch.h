@@ -19,6 +19,10 @@ inline kernels::cuda::TileShape tile_shape(const EdgeShape& shape) {
 inline kernels::cuda::Stream current_stream() {
   return at::cuda::getCurrentCUDAStream().stream();
 }
+// Whether the kernels are built for this GPU: Hopper, compute capability 9.0.
+inline bool is_hopper(at::Device device) {
+  return device.is_cuda() && at::cuda::getDeviceProperties(device.index())->major == 9;
+}
 inline void check_launch(const char* kernel, int error) {
   TORCH_CHECK(error == cudaSuccess, "edgewise: the CUDA kernel ", kernel,
               " failed to start: ", cudaGetErrorString(static_cast<cudaError_t>(error)));

@@ -331,7 +331,9 @@ graph::EdgeWindows EdgeSet::windows(double density, bool by_keys) const {
   auto& kept = layouts_->windows[by_keys];
   if (kept && kept->heads.most_edges >= heads.most_edges) return {kept->entries, kept->turns, heads};
   graph::EdgeWindows result = graph::edge_windows(layouts_->shape, tiles(), heads, by_keys);
-  if (layouts_->windows_asked_for[by_keys] >= density) kept = result;
+  if (layouts_->windows_asked_for[by_keys] >= density &&
+      result.entries.numel() * 4 <= graph::kKeptWindowBytes)
+    kept = result;
   layouts_->windows_asked_for[by_keys] = density;
   return result;
 }

@@ -25,6 +25,9 @@ struct EdgeWindows {
   SparseHeads heads;
   at::Tensor dropped = {};  // as the entries, int16: which of an entry's bits dropout removes, in one call
 };
+// Up to this size they stay for the next who asks; larger ones are made again, since a model would hold those
+// of all its layers at once.
+inline constexpr int64_t kKeptWindowBytes = int64_t{1} << 29;
 EdgeWindows edge_windows(const EdgeShape& shape, const at::Tensor& tiles, const SparseHeads& heads,
                          bool by_keys);
 

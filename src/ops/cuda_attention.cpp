@@ -18,9 +18,6 @@ using graph::tile_shape;
 using graph::words_of;
 using kernels::Bf16;
 
-// Lists of windows up to this size stay from the forward pass for the backward pass.
-constexpr int64_t kKeptWindowBytes = int64_t{1} << 29;
-
 // [B, H, N, D] whose memory is [B, N, H, D], so that joining the heads afterwards costs nothing.
 at::Tensor empty_heads(const at::Tensor& like, int64_t tokens, int64_t width) {
   return at::empty({like.size(0), tokens, like.size(1), width}, like.options()).permute({0, 2, 1, 3});
@@ -140,7 +137,7 @@ AttentionForward cuda_forward(const AttentionInputs& given) {
     const double density = forward_window_density(in);
     windows = in.edges.windows(std::max(density, backward.value_or(0)), /*by_keys=*/false);
     if (in.dropout_p > 0) windows->dropped = dropped_entries(in, *windows, /*by_keys=*/false);
-    if (in.gradients_follow && windows->entries.numel() * 4 <= kKeptWindowBytes)
+    if (in.gradients_follow && windows->entries.numel() * 4 <= graph::kKeptWindowBytes)
       result.windows = std::make_shared<graph::EdgeWindows>(*windows);
     windows->heads = in.edges.sparse_heads(density);
     window_forward(in, *windows, result);

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <ATen/cuda/CUDAContext.h>
-
+#include "graph/cuda_launch.h"
 #include "kernels/cuda/gather_params.h"
 #include "kernels/cuda/window_params.h"
 #include "ops/cuda_sampling.h"
@@ -15,7 +14,6 @@ namespace {
 constexpr double kGatherDensity = 0.022;
 // With dropout windows go on longer, by prediction: nobody has timed lists with it.
 constexpr double kGatherDensityWithDropout = 0.004;
-constexpr int64_t kLargestFloatTiles = int64_t{1} << 31;  // bytes, in fp32
 // The lists of windows get a quarter of the device's memory.
 constexpr int64_t kListsOverTiles = 6, kListsOfMemory = 4;
 
@@ -89,7 +87,9 @@ bool by_gather(const AttentionInputs& in) {
   }
   if (!fits_tiles(in.edges.shape())) return in.edges.has_csr();
   if (in.learner_fixes) return false;
-  return rarer_than(in.dropout_p > 0 ? kGatherDensityWithDropout : kGatherDensity, in.edges);
+  const bool has_windows = kernels::cuda::window_forward_takes(in.query.size(3)) &&
+                           windows_fit(in.edges.shape(), in.query.device());
+  return rarer_than(in.dropout_p > 0 && has_windows ? kGatherDensityWithDropout : kGatherDensity, in.edges);
 }
 
 std::optional<double> backward_lists(const AttentionInputs& in) {
@@ -134,7 +134,7 @@ CudaChoice choose_cuda_attention(const AttentionInputs& in, const EdgeCredit* cr
   const auto dtype = in.query.scalar_type();
   const int64_t dim = in.query.size(3);
   if (!in.query.is_cuda()) return {"", "the tensors are not on a CUDA device"};
-  if (at::cuda::getDeviceProperties(in.query.get_device())->major != 9)
+  if (!graph::is_hopper(in.query.device()))
     return {"", "the kernels are built for Hopper (compute capability 9.0)"};
   if (dtype != at::kBFloat16 && dtype != at::kFloat) return {"", "the kernels take bfloat16 and float32"};
   if (in.value.size(3) != dim) return {"", "value and key of different head dims"};

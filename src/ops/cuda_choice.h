@@ -14,6 +14,9 @@ inline int64_t padded_clusters(int64_t clusters) {
   return clusters <= 32 ? 32 : 128;
 }
 
+// Bytes of tiles beyond which attention in fp32 goes by edges, one by one.
+inline constexpr int64_t kLargestFloatTiles = int64_t{1} << 31;
+
 // Edges one by one, both ways.
 bool by_gather(const AttentionInputs& in);
 // Forward: heads with few edges by windows, as the device finds, the others by tiles. Edges that go one by

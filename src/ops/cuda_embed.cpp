@@ -104,7 +104,8 @@ bool cuda_takes_embed(const EmbedInput& input) {
            is_whole_row_tensor(x) && x.size(1) > 0 && x.size(1) % 8 == 0;
   };
   const auto sums_fit = [](const at::Tensor& x) { return parts_of(x.numel()) >= kFewestParts; };
-  if (!tokens.is_cuda() || tokens.dim() != 2 || tokens.scalar_type() != at::kLong) return false;
+  if (!graph::is_hopper(tokens.device()) || tokens.dim() != 2 || tokens.scalar_type() != at::kLong)
+    return false;
   if (!fits(table) || !sums_fit(table)) return false;
   if (!places.defined()) return !positions.defined();
   if (!fits(places) || places.size(1) != table.size(1)) return false;

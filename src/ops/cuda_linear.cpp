@@ -69,7 +69,7 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 bool cuda_takes_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return x.is_cuda() && x.dim() >= 2 && x.numel() > 0 && product_type(x) && bias.defined() &&
+  return graph::is_hopper(x.device()) && x.dim() >= 2 && x.numel() > 0 && product_type(x) && bias.defined() &&
          weight.scalar_type() == at::kFloat && bias.scalar_type() == at::kFloat &&
          weight.device() == x.device() && bias.device() == x.device() && weight.size(0) > 0 &&
          weight.size(0) % 8 == 0;

@@ -34,8 +34,8 @@ at::Tensor of_tokens_that_take_part(const at::Tensor& membership, const std::opt
       mask->to(membership.device()).logical_not().view({mask->size(0), 1, mask->size(1), 1}), 0);
 }
 
-// Of the memberships of a call: the mean p of its pairs and the mean of the rows' bounds. Waits for the
-// device. (Causality leaves half of the pairs to edges, probes and tiles alike.)
+// Of the memberships of a call: the mean p of its pairs, of which causality leaves about half, and the mean
+// of the rows' bounds. Waits for the device.
 struct Expected {
   double density, bound;
 
@@ -48,6 +48,7 @@ struct Expected {
                      bounds = (queries * keys.amax(2).to(at::kFloat)).sum();
     const at::Tensor both = at::stack({sums, bounds}).cpu();
     density = both[0].item<double>() / static_cast<double>(shape.pairs()) + options.exploration;
+    if (options.is_causal) density /= 2;
     bound = both[1].item<double>() / static_cast<double>(shape.rows()) + options.exploration;
   }
 };
@@ -90,11 +91,16 @@ bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& ke
   }
   if (recorded) return false;
   const Expected expected(query_membership, key_side, shape, options);
-  const double list_ps = kListPs * (expected.density + kProbesPerRow / static_cast<double>(shape.keys)),
-               tiles_ps = windows_fit(shape, query_membership.device()) ? kWindowPairPs : kTilePairPs;
-  return list_ps < tiles_ps &&
-         expected.bound <= thinning_bound(options.sampler, sampling_clusters(query_membership.size(3)),
-                                          query_membership.scalar_type() == at::kFloat);
+  // As the memberships are, so is attention, but for what this cannot know (the head dim: 32 or 64).
+  const bool is_float = query_membership.scalar_type() == at::kFloat;
+  const double probes = kProbesPerRow / static_cast<double>(shape.keys) / (options.is_causal ? 2 : 1),
+               list_ps = kListPs * (expected.density + probes),
+               tiles_ps =
+                   !is_float && windows_fit(shape, query_membership.device()) ? kWindowPairPs : kTilePairPs;
+  const bool only_lists = is_float && bytes >= kLargestFloatTiles;  // attention would make them of the tiles
+  return (only_lists || list_ps < tiles_ps) &&
+         expected.bound <=
+             thinning_bound(options.sampler, sampling_clusters(query_membership.size(3)), is_float);
 }
 
 EdgeSet cuda_sample_lists(const at::Tensor& query_membership, const at::Tensor& key_side,

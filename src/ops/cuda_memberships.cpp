@@ -139,7 +139,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
 
 bool cuda_takes_memberships(const MembershipInput& input) {
   const at::Tensor &query = input.query, &key = input.key;
-  if (!query.is_cuda() || !at::autocast::is_autocast_enabled(at::kCUDA) ||
+  if (!graph::is_hopper(query.device()) || !at::autocast::is_autocast_enabled(at::kCUDA) ||
       at::autocast::get_autocast_dtype(at::kCUDA) != at::kBFloat16)
     return false;
   const auto nodes = [&](const at::Tensor& x) {

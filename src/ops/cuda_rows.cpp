@@ -108,7 +108,7 @@ bool cuda_takes_norm(const at::Tensor& x, const at::Tensor& weight, const at::Te
     return tensor.defined() && tensor.device() == x.device() && tensor.scalar_type() == at::kFloat &&
            is_whole_row_tensor(tensor);
   };
-  return x.is_cuda() && x.dim() > 0 && fits(x) && fits(weight) && fits(bias) &&
+  return graph::is_hopper(x.device()) && x.dim() > 0 && fits(x) && fits(weight) && fits(bias) &&
          cuda::layer_norm_takes(x.size(-1)) && weight.numel() == x.size(-1) && bias.numel() == x.size(-1);
 }
 
@@ -124,7 +124,7 @@ at::Tensor cuda_layer_norm(const at::Tensor& x, const at::Tensor& weight, const 
 }
 
 bool cuda_takes_add(const at::Tensor& x, const at::Tensor& update) {
-  return x.is_cuda() && update.device() == x.device() && x.sizes() == update.sizes() &&
+  return graph::is_hopper(x.device()) && update.device() == x.device() && x.sizes() == update.sizes() &&
          x.scalar_type() == at::kFloat &&
          (update.scalar_type() == at::kFloat || update.scalar_type() == at::kBFloat16) &&
          is_whole_row_tensor(x) && is_whole_row_tensor(update);

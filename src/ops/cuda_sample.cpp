@@ -40,7 +40,7 @@ at::Tensor column_words(const EdgeShape& shape, at::Device device) {
 
 std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler) {
   if (!query_membership.is_cuda()) return "the memberships are not on a CUDA device";
-  if (at::cuda::getDeviceProperties(query_membership.get_device())->major != 9)
+  if (!graph::is_hopper(query_membership.device()))
     return "the kernels are built for Hopper (compute capability 9.0)";
   if (sampler != Sampler::kAuto && sampler != Sampler::kDirect && sampler != Sampler::kThinning)
     return "only the direct sampler and thinning run on CUDA";
@@ -49,6 +49,7 @@ std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeSh
   if (query_membership.scalar_type() != at::kFloat && query_membership.scalar_type() != at::kBFloat16)
     return "memberships that are neither float32 nor bfloat16";
   if (shape.batch * shape.heads > 65535) return "more than 65,535 items x heads";
+  if ((shape.queries + 63) / 64 > 65535) return "more than 4,194,240 queries";
   if (!fits_tiles(shape)) {
     if (sampler == Sampler::kDirect) return "the direct sampler's bit per pair would take more than 16 GiB";
     if (shape.keys > kernels::cuda::kMostListKeys) return "more than 16,777,215 keys";
@@ -103,9 +104,9 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
 std::string cuda_probe_refusal(const EdgeSet& edges, int64_t probe_unit) {
   if (!edges.device().is_cuda()) return "the edges are not on a CUDA device";
   if (!edges.has_csr()) return "";
-  if (at::cuda::getDeviceProperties(edges.device().index())->major != 9)
-    return "the kernels are built for Hopper (compute capability 9.0)";
+  if (!graph::is_hopper(edges.device())) return "the kernels are built for Hopper (compute capability 9.0)";
   if (edges.shape().batch * edges.shape().heads > 65535) return "more than 65,535 items x heads";
+  if ((edges.shape().queries + 63) / 64 > 65535) return "more than 4,194,240 queries";
   if (probe_unit == 1 && !fits_tiles(edges.shape()))
     return "probes one by one would take a bit per pair, more than 16 GiB; attention.probe_unit = 16 does "
            "not";

@@ -128,8 +128,7 @@ LstmGrads lstm_grads(const Inputs& in, const at::Tensor& inputs, const at::Tenso
 
 std::string common_refusal(const at::Tensor& bias, const EdgeShape& shape) {
   if (!bias.is_cuda()) return "the tensors are not on a CUDA device";
-  if (at::cuda::getDeviceProperties(bias.get_device())->major != 9)
-    return "the kernels are built for Hopper (compute capability 9.0)";
+  if (!graph::is_hopper(bias.device())) return "the kernels are built for Hopper (compute capability 9.0)";
   if (bias.scalar_type() != at::kFloat) return "the kernels take float32";
   if (bias.size(1) > 4 * kWidth) return "node_dim above 32";
   if (shape.batch * bias.size(0) > 65535) return "more than 65,535 items x groups";

@@ -98,7 +98,7 @@ void check_vocabulary(const Model& model, const data::Dataset& dataset) {
   const bool same = bytes.numel() == text->vocabulary() &&
                     std::equal(text->bytes().begin(), text->bytes().end(), bytes.const_data_ptr<uint8_t>());
   TORCH_CHECK_VALUE(same, "expected a text with the bytes that the model was trained on; ", text->name(),
-                    " has others. Set data.path to the text of the run.");
+                    " has others. Set data.path to the text of the run, or to one with the same characters.");
 }
 
 }  // namespace edgewise::train

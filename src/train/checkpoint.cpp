@@ -72,30 +72,67 @@ CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
 }
 
 // Everything is checked before anything is copied: a refused checkpoint leaves the model as it was.
-void check_tensors(const std::string& path, const std::map<std::string, at::Tensor>& expected,
+void check_tensors(const std::string& asking, const std::string& path,
+                   const std::map<std::string, at::Tensor>& expected,
                    const std::map<std::string, at::Tensor>& found) {
   for (const auto& [name, tensor] : expected) {
     const auto item = found.find(name);
-    TORCH_CHECK_VALUE(item != found.end(), "load_checkpoint: expected tensor '", name, "' ", tensor.sizes(),
-                      " in ", path, "; it has none. The checkpoint belongs to another model.");
-    TORCH_CHECK_VALUE(item->second.sizes() == tensor.sizes(), "load_checkpoint: expected tensor '", name,
-                      "' ", tensor.sizes(), " in ", path, "; got ", item->second.sizes(),
+    TORCH_CHECK_VALUE(item != found.end(), asking, ": expected tensor '", name, "' ", tensor.sizes(), " in ",
+                      path, "; it has none. The checkpoint belongs to another model.");
+    TORCH_CHECK_VALUE(item->second.sizes() == tensor.sizes(), asking, ": expected tensor '", name, "' ",
+                      tensor.sizes(), " in ", path, "; got ", item->second.sizes(),
                       name == "bytes"
-                          ? ". These are the characters of a text: set data.path to the one of the run."
+                          ? ". These are the characters of a text: set data.path to one that has the same."
                           : ". The checkpoint belongs to a model of another size.");
-    TORCH_CHECK_VALUE(item->second.scalar_type() == tensor.scalar_type(),
-                      "load_checkpoint: expected tensor '", name, "' as ", tensor.scalar_type(), " in ", path,
-                      "; got ", item->second.scalar_type());
+    TORCH_CHECK_VALUE(item->second.scalar_type() == tensor.scalar_type(), asking, ": expected tensor '", name,
+                      "' as ", tensor.scalar_type(), " in ", path, "; got ", item->second.scalar_type());
   }
   for (const auto& [name, tensor] : found) {
-    TORCH_CHECK_VALUE(expected.count(name), "load_checkpoint: expected only tensors of the model in ", path,
+    TORCH_CHECK_VALUE(expected.count(name), asking, ": expected only tensors of the model in ", path,
                       "; got '", name, "' too. The checkpoint belongs to another model.");
   }
+}
+
+// Training evaluates the averages of a run that has them, and so does who does not go on training.
+void take_averages(const std::string& asking, const std::string& path,
+                   const std::map<std::string, at::Tensor>& averages,
+                   const torch::OrderedDict<std::string, at::Tensor>& parameters,
+                   std::map<std::string, at::Tensor>& tensors) {
+  if (averages.empty()) return;
+  for (const auto& item : parameters)
+    TORCH_CHECK_VALUE(averages.count(item.key()) || !tensors.count(item.key()), asking, ": expected average/",
+                      item.key(), " in ", path,
+                      ", which has averages; there is none. The checkpoint is incomplete.");
+  for (const auto& [name, tensor] : averages) tensors[name] = tensor;
 }
 
 // Of what chooses edges, or of a method that stands for attention.
 bool belongs_to_its_attention(const std::string& name) {
   return name.find(".edges.") != std::string::npos || name.find(".method.") != std::string::npos;
+}
+
+// "layers.0.self_attn.edges.source1.clusters" -> "layers.0.self_attn.edges.clusters": a source of edges has
+// the same tensors alone and in a union.
+std::string without_source(const std::string& name) {
+  constexpr std::string_view kSource = ".edges.source";
+  const size_t at = name.find(kSource), after = name.find('.', at + kSource.size());
+  if (at == std::string::npos || after == std::string::npos) return name;
+  return name.substr(0, at + std::string_view(".edges").size()) + name.substr(after);
+}
+
+// The file's tensors under the names that the model has for them.
+std::map<std::string, at::Tensor> as_the_model_has_them(const std::map<std::string, at::Tensor>& tensors,
+                                                        const std::map<std::string, at::Tensor>& targets) {
+  std::map<std::string, at::Tensor> result;
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<std::string> fitting;
+    if (!targets.contains(name))
+      for (const auto& [target, unused] : targets)
+        if (without_source(target) == without_source(name) && !tensors.contains(target))
+          fitting.push_back(target);
+    result[fitting.size() == 1 ? fitting.front() : name] = tensor;
+  }
+  return result;
 }
 
 void copy_into(const std::map<std::string, at::Tensor>& targets,
@@ -155,15 +192,9 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
                       " is missing. The checkpoint is incomplete.");
     info.memories.push_back(found->second);
   }
-  // Whoever does not go on training wants what training evaluates.
-  if (!optimizer && !info.averages.empty()) {
-    for (const auto& item : model.named_parameters())
-      TORCH_CHECK_VALUE(info.averages.count(item.key()), "load_checkpoint: expected average/", item.key(),
-                        " in ", path, ", which has averages; there is none. The checkpoint is incomplete.");
-    for (const auto& [name, tensor] : info.averages) tensors[name] = tensor;
-  }
+  if (!optimizer) take_averages("load_checkpoint", path, info.averages, model.named_parameters(), tensors);
   const auto targets = model_tensors(model);
-  check_tensors(path, targets, tensors);
+  check_tensors("load_checkpoint", path, targets, tensors);
   if (optimizer) {
     TORCH_CHECK_VALUE(info.step == 0 || !state.empty(), "load_checkpoint: expected optimiser state in ", path,
                       "; it holds a model only. Resume from checkpoints/last.safetensors.");
@@ -175,7 +206,8 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
 
 AdoptedWeights load_weights(const std::string& path, torch::nn::Module& model) {
   const io::TensorFile file = io::load_safetensors(path);
-  parse_info(file.metadata, path);
+  AdoptedWeights result;
+  result.step = parse_info(file.metadata, path).step;
   std::map<std::string, at::Tensor> tensors, averages;
   for (const auto& [name, tensor] : file.tensors) {
     if (name.starts_with(kAveragePrefix))
@@ -183,20 +215,21 @@ AdoptedWeights load_weights(const std::string& path, torch::nn::Module& model) {
     else if (!name.starts_with(kMemoryPrefix) && !name.starts_with(kOptimizerPrefix))
       tensors[name] = tensor;
   }
-  for (const auto& [name, tensor] : averages) tensors[name] = tensor;
+  take_averages("train.weights", path, averages, model.named_parameters(), tensors);
   auto targets = model_tensors(model);
-  AdoptedWeights result;
-  std::erase_if(targets, [&](const auto& target) {
-    const bool is_new = belongs_to_its_attention(target.first) && !tensors.contains(target.first);
-    if (is_new) result.kept_new.push_back(target.first);
-    return is_new;
-  });
-  std::erase_if(tensors, [&](const auto& tensor) {
-    const bool is_left = belongs_to_its_attention(tensor.first) && !targets.contains(tensor.first);
-    if (is_left) result.left.push_back(tensor.first);
-    return is_left;
-  });
-  check_tensors(path, targets, tensors);
+  tensors = as_the_model_has_them(tensors, targets);
+  const auto serves = [&](const std::string& name) {
+    const auto from = tensors.find(name), to = targets.find(name);
+    return from != tensors.end() && to != targets.end() && from->second.sizes() == to->second.sizes() &&
+           name.find(".rewards.") == std::string::npos;
+  };
+  for (const auto& [name, target] : targets)
+    if (belongs_to_its_attention(name) && !serves(name)) result.kept_new.push_back(name);
+  for (const auto& [name, tensor] : tensors)
+    if (belongs_to_its_attention(name) && !serves(name)) result.left.push_back(name);
+  for (const std::string& name : result.kept_new) targets.erase(name);
+  for (const std::string& name : result.left) tensors.erase(name);
+  check_tensors("train.weights", path, targets, tensors);
   copy_into(targets, tensors);
   result.adopted = static_cast<int64_t>(targets.size());
   return result;

@@ -26,9 +26,9 @@ namespace {
 // What a run may choose anew when it is resumed: how long, how often to look, how many threads, how its
 // passes are started, and where its data lies, of which check_data asks that it be the same.
 bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 8> kPrefixes = {
-      "train.steps",    "train.eval",       "train.log",        "train.threads",
-      "train.patience", "train.checkpoint", "train.cuda_graph", "data.path"};
+  constexpr std::array<std::string_view, 9> kPrefixes = {
+      "train.steps",      "train.eval",       "train.log", "train.threads", "train.patience",
+      "train.checkpoint", "train.cuda_graph", "data.path", "train.weights"};
   for (const std::string_view prefix : kPrefixes) {
     if (key.starts_with(prefix)) return true;
   }
@@ -155,7 +155,9 @@ std::string weights_of(const std::string& place) {
                     ". A relative path begins where edgewise is called");
   if (!std::filesystem::is_directory(place)) return place;
   const RunFolder folder{.root = place};
-  for (const std::string& file : {folder.best(), folder.last()})
+  const std::filesystem::path inside(place);  // which may be the folder `checkpoints` itself
+  for (const std::string& file : {folder.best(), folder.last(), (inside / "best.safetensors").string(),
+                                  (inside / "last.safetensors").string()})
     if (file_exists(file)) return file;
   TORCH_CHECK_VALUE(false, "train.weights: expected checkpoints/best.safetensors or last.safetensors in ",
                     place, "; found neither. Is it a run folder, and are its weights kept?");

@@ -46,13 +46,15 @@ std::string validation_line(int64_t step, const Evaluation& found) {
 }
 
 std::string adopted_line(const std::string& file, const AdoptedWeights& weights) {
-  std::string line = "starts with " + std::to_string(weights.adopted) + " tensors of " + file;
+  std::string line = "starts with " + std::to_string(weights.adopted) + " tensors of " + file + " (step " +
+                     std::to_string(weights.step) + ")";
   const auto add = [&](const std::vector<std::string>& names, const char* what) {
     if (!names.empty())
-      line += "; " + std::to_string(names.size()) + what + names.front() + (names.size() > 1 ? ", ..." : "");
+      line += std::string("; ") + what + ": " + std::to_string(names.size()) + ", " + names.front() +
+              (names.size() > 1 ? " ..." : "");
   };
-  add(weights.kept_new, " of this model are new: ");
-  add(weights.left, " of that file are not used: ");
+  add(weights.kept_new, "new in this model");
+  add(weights.left, "of that file not used");
   return line;
 }
 

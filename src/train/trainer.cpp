@@ -81,6 +81,11 @@ data::Batch pinned(data::Batch batch) {
   return batch;
 }
 
+// First of all: the run folder notes how many there are.
+void use_threads(const Recipe& recipe) {
+  if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
+}
+
 // A model at its start, with the weights that the recipe asks for. A run that goes on from a checkpoint of
 // its own does not need them.
 ModelPtr first_model(const Recipe& recipe, const data::Dataset& dataset, const TrainerOptions& options,
@@ -89,6 +94,10 @@ ModelPtr first_model(const Recipe& recipe, const data::Dataset& dataset, const T
   if (recipe.train.weights.empty()) return model;
   if (options.resume && file_exists(RunFolder{.root = options.run_folder}.last())) return model;
   const std::string file = weights_of(recipe.train.weights);
+  const Recipe theirs = parse_recipe(read_checkpoint_info(file).recipe, file);
+  TORCH_CHECK_VALUE(theirs.model.heads == recipe.model.heads,
+                    "train.weights: expected model.heads = ", theirs.model.heads, ", as ", file, " has; got ",
+                    recipe.model.heads, ". The same numbers would mean other heads.");
   told = adopted_line(file, load_weights(file, *model));
   check_vocabulary(*model, dataset);
   return model;
@@ -175,7 +184,7 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       dataset(std::move(dataset_)),
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
-      device(parse_device(recipe.train.device)),
+      device((use_threads(recipe), parse_device(recipe.train.device))),
       model((check_graphs(recipe, *dataset), first_model(recipe, *dataset, options, adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                               .eps = recipe.train.adam_eps,
@@ -194,8 +203,8 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       metrics(folder.root) {
   if (recipe.train.average > 0) average.emplace(*model, recipe.train.average);
   if (recipe.train.cuda_graph) step_options.graphs = &graphs.emplace();
-  if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   info.recipe = recipe_toml;
+  info.evaluation_pending = !adopted.empty();  // what the weights are worth, before they are changed
   if (options.resume) resume();
   check_data(folder, *dataset);
 }
@@ -210,6 +219,8 @@ void Trainer::State::resume() {
     for (at::Tensor& memory : info.memories) memory = memory.to(device);
     if (average) average->load_state(std::exchange(info.averages, {}));
     saved = true;
+  } else {
+    metrics.truncate_after(-1);
   }
   info.recipe = recipe_toml;
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,

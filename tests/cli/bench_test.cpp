@@ -104,7 +104,7 @@ TEST(BenchTrain, DrawsWhatWasMeasuredBefore) {
   const Call other =
       call(scratch, {"bench", "train", "--from", scratch.write("other.jsonl", "{\"n\": 3}\n")});
   EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.err, HasSubstr("the lines that --json wrote"));
+  EXPECT_THAT(other.err, HasSubstr("bench train --json` wrote; line 1 of "));
   const Call nothing = call(scratch, {"bench", "train", "--plot", plot});
   EXPECT_NE(nothing.status, 0);
   EXPECT_THAT(nothing.err, HasSubstr("a recipe, or --from"));

@@ -197,6 +197,30 @@ TEST(ReproduceLra, TellsWhatTheTestSetChoseAndWhatWasTurned) {
                                        testing::Not(HasSubstr("69.00*"))));
 }
 
+TEST(ReproduceLra, MarksOtherDataAndOtherStarts) {
+  const ScratchFolder scratch;
+  const auto recipe = [](const std::string& task, const std::string& train) {
+    return "[data]\nname = \"" + task + "\"\npath = \"none\"\n[attention]\nkind = \"sbm\"\n[train]\n" + train;
+  };
+  write_run(scratch, "pairs", recipe("retrieval", ""), "0.84", "[0.01]");
+  write_run(scratch, "official", recipe("image", "weights = \"elsewhere\"\n"), "0.41", "[0.02]");
+  std::filesystem::copy_file(
+      scratch.write("pairs.json",
+                    R"({"name": "retrieval", "train": 43510, "validation": 5438, "test": 5440})"),
+      scratch / "pairs/data.json");
+  std::filesystem::copy_file(
+      scratch.write("image.json", R"({"name": "image", "train": 45000, "validation": 5000, "test": 10000})"),
+      scratch / "official/data.json");
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("pairs"), scratch.file("official"),
+                                     "--svg", scratch.file("plots")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out,
+              testing::AllOf(HasSubstr("84.00*‡"), HasSubstr("41.00*§"),
+                             HasSubstr("other data than the paper's"), HasSubstr("started from elsewhere")));
+  EXPECT_THAT(scratch.read("plots/retrieval.svg"), testing::Not(HasSubstr("full, paper")));
+  EXPECT_THAT(scratch.read("plots/image.svg"), HasSubstr("full, paper"));
+}
+
 TEST(ReproduceLra, SaysWhichRunsWereStopped) {
   const ScratchFolder scratch;
   write_run(scratch, "d0", listops_recipe("kind = \"dense\"", 0), "0.375", "[1.0, 1.0, 1.0, 1.0]", 4000);

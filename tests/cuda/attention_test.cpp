@@ -9,6 +9,7 @@
 
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
+#include "ops/cuda_choice.h"
 #include "ops/cuda_impl.h"
 
 namespace edgewise {
@@ -275,6 +276,39 @@ TEST_F(CudaAttention, IsTheSameTwice) {
     EXPECT_TRUE(at::equal(a.output, b.output) && at::equal(a.query, b.query) && at::equal(a.key, b.key) &&
                 at::equal(a.value, b.value))
         << density;
+  }
+}
+
+// More than 2^32 bytes of tiles and 2^31 places of lists: the last item is what it is alone.
+TEST_F(CudaAttention, WindowsOfManyItemsAreThoseOfOne) {
+  const EdgeShape shape{136, 1, 16384, 16384}, alone{1, 1, 16384, 16384};
+  if (!ops::windows_fit(shape, at::Device(at::kCUDA, 0))) GTEST_SKIP() << "needs a GPU with some 110 GB";
+  const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
+  const EdgeSet edges = sample_sbm_edges(at::full({shape.batch, 1, shape.queries, 8}, 0.5, bf16),
+                                         at::full({shape.batch, 1, shape.keys, 8}, 0.001, bf16), {});
+  ASSERT_FALSE(edges.has_csr());
+  const auto make = [&] { return at::randn({shape.batch, 1, shape.queries, 32}, bf16); };
+  const at::Tensor query = make(), key = make(), value = make(), grad = make();
+  const auto attend = [&](const EdgeSet& over, int64_t first, int64_t items, double dropout_p) {
+    const auto part = [&](const at::Tensor& x) {
+      return x.narrow(0, first, items).contiguous().requires_grad_();
+    };
+    const at::Tensor q = part(query), k = part(key), v = part(value);
+    functional::EdgeAttentionOptions options = dropping(dropout_p);
+    options.random.first_item = first;
+    const at::Tensor output = edge_attention(q, k, v, over, options);
+    output.backward(grad.narrow(0, first, items));
+    return std::vector<at::Tensor>{output.detach(), q.grad(), k.grad(), v.grad()};
+  };
+  for (const double dropout_p : {0.0, 0.1}) {
+    const std::vector<at::Tensor> whole = attend(edges, 0, shape.batch, dropout_p);
+    for (const int64_t item : {int64_t{0}, shape.batch / 2, shape.batch - 1}) {
+      const EdgeSet own = EdgeSet::from_trusted_tiles(alone, edges.tiles().narrow(0, item, 1).contiguous());
+      const std::vector<at::Tensor> expected = attend(own, item, 1, dropout_p);
+      for (size_t n = 0; n < whole.size(); ++n)
+        EXPECT_TRUE(at::equal(whole[n].narrow(0, item, 1), expected[n]))
+            << "tensor " << n << " of item " << item << ", dropout " << dropout_p;
+    }
   }
 }
 

@@ -113,8 +113,9 @@ TEST_F(CudaLists, ByKeysAreTheCpus) {
 TEST_F(CudaLists, AreChosenForLongSequencesWithFewEdges) {
   const auto chosen = [](int64_t n, double edges_per_row, const SampleOptions& options, double top = 0,
                          int64_t heads = 1) {
-    const at::Tensor query = at::full({1, heads, n, 8}, 0.5).cuda();
-    at::Tensor key = at::full({1, heads, n, 8}, edges_per_row / static_cast<double>(n) / 4).cuda();
+    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
+    const at::Tensor query = at::full({1, heads, n, 8}, 0.5, bf16);
+    at::Tensor key = at::full({1, heads, n, 8}, edges_per_row / static_cast<double>(n) / 4, bf16);
     if (top > 0) key.select(2, 0).fill_(top);
     return ops::cuda_samples_lists(query, key, shape_of(query, key), options);
   };
@@ -128,7 +129,7 @@ TEST_F(CudaLists, AreChosenForLongSequencesWithFewEdges) {
   EXPECT_FALSE(chosen(65536, 32, direct));
   EXPECT_FALSE(chosen(65536, 32, exploring));
   EXPECT_FALSE(chosen(65536, 200, automatic));
-  EXPECT_TRUE(chosen(65536, 100, causal));
+  EXPECT_TRUE(chosen(65536, 200, causal)) << "half of the edges and probes, but all of the tiles";
   EXPECT_FALSE(chosen(16384, 16, automatic, 0, 64)) << "many pairs, but windows draw 16,384 keys faster";
   EXPECT_FALSE(chosen(140000, 1000, automatic));
   EXPECT_TRUE(chosen(300000, 1500, automatic)) << "no windows for so many pairs";

@@ -178,9 +178,16 @@ TEST(Trainer, StartsFromTheWeightsOfAnotherRun) {
   run(from(first), scratch / "again", true);
   expect_same_run(scratch / "whole", scratch / "again");
 
+  // What they are worth is looked at before the first step.
+  const std::vector<MetricRecord> records = comparable_metrics(scratch / "whole");
+  EXPECT_EQ(std::get<std::string>(*find_metric(records.front(), "kind")), "eval");
+  EXPECT_EQ(std::get<int64_t>(*find_metric(records.front(), "step")), 0);
+
   const std::string moved = (scratch / "moved").string();
   EXPECT_THAT(message_of([&] { run(from(moved, {"model.hidden=64"}), scratch / "none"); }),
               testing::HasSubstr("a model of another size"));
+  EXPECT_THAT(message_of([&] { run(from(moved, {"model.heads=4"}), scratch / "none"); }),
+              testing::HasSubstr("train.weights: expected model.heads = 2"));
   std::filesystem::create_directory(scratch / "empty");
   EXPECT_THAT(message_of([&] { run(from((scratch / "empty").string()), scratch / "none"); }),
               testing::HasSubstr("found neither"));
@@ -204,6 +211,22 @@ TEST(Trainer, WeightsMoveFromOneAttentionToAnother) {
                    "train.steps=8", "train.weights=" + (scratch / "learned").string()}),
       scratch / "back");
   for (const auto& [name, tensor] : tensors("back")) EXPECT_TRUE(at::equal(tensor, dense.at(name))) << name;
+
+  // Clusters of another number are new; in a union with a window the block model is the same.
+  const auto start = [&](const char* to, std::vector<std::string> more) {
+    more.insert(more.end(), {"train.learning_rate=1e-30", "train.steps=8",
+                             "train.weights=" + (scratch / "learned/checkpoints").string()});
+    run(tiny_recipe(more), scratch / to);
+    return tensors(to);
+  };
+  const auto fewer = start("fewer", {"attention.clusters=3"});
+  const std::string layer = "encoder.layers.1.self_attn.";
+  EXPECT_EQ(fewer.at(layer + "edges.clusters").size(1), 3);
+  EXPECT_TRUE(at::equal(fewer.at(layer + "edges.mlp_weight1"), all.at(layer + "edges.mlp_weight1")));
+  EXPECT_TRUE(at::equal(fewer.at(layer + "in_proj_weight"), all.at(layer + "in_proj_weight")));
+  const auto united = start("united", {"attention.kind=window+sbm", "attention.window=2"});
+  EXPECT_EQ(united.size(), all.size());
+  EXPECT_TRUE(at::equal(united.at(layer + "edges.source1.clusters"), all.at(layer + "edges.clusters")));
 }
 
 // A key that came later has its default in a run that does not name it; keys that only other kinds of

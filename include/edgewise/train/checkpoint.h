@@ -41,8 +41,10 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
 
 // Fills the model with the weights of another run, averages where the file has them, as a start. The two may
 // differ in what chooses edges or stands for attention (tensors below `edges` and `method`): of those the
-// model keeps its new ones, and the file's are left. Throws as load_checkpoint does.
+// model keeps what the file has not, or has in another size, and what belongs to a run (statistics of
+// rewards). The same source of edges alone and in a union is the same. Throws as load_checkpoint does.
 struct AdoptedWeights {
+  int64_t step = 0;                         // that the file is of
   int64_t adopted = 0;                      // tensors
   std::vector<std::string> kept_new, left;  // names
 };
