@@ -61,15 +61,21 @@ std::string pays(const Verdict& bounds) {
   return "unknown";
 }
 
+// Far beyond what was measured other kernels run (docs/kernels/cuda-lists.md).
+constexpr int64_t kLengthsBeyond = 4;
+
 // More edges cost more, and on a GPU a longer sequence gains more, so that other points bound a shape that
-// was not measured. On a CPU caches are against long sequences: there a length speaks for itself alone.
+// was not measured, unless it is far longer. On a CPU caches are against long sequences: there a length
+// speaks for itself alone.
 Verdict bounds_of(const std::vector<MeasuredPoint>& points, const VerdictShape& shape) {
   Verdict result;
+  int64_t longest = 0;
+  for (const MeasuredPoint& point : points) longest = std::max(longest, point.n);
   for (const MeasuredPoint& point : points) {
     if (shape.device == "cpu" && point.n != shape.n) continue;
     if (point.n == shape.n && point.density == shape.density)
       return {.pays = "", .why = "", .at_least = point.speedup, .at_most = point.speedup};
-    if (point.n <= shape.n && point.density >= shape.density)
+    if (point.n <= shape.n && shape.n <= kLengthsBeyond * longest && point.density >= shape.density)
       result.at_least = std::max(result.at_least.value_or(point.speedup), point.speedup);
     if (point.n >= shape.n && point.density <= shape.density)
       result.at_most = std::min(result.at_most.value_or(point.speedup), point.speedup);

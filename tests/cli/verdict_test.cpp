@@ -141,6 +141,8 @@ TEST(Verdict, OnAGpuOtherLengthsAndDensitiesBoundAShape) {
   EXPECT_EQ(step(4096, 32, 0.02).pays, "no");
   EXPECT_EQ(step(8192, 32, 0.02).pays, "yes");
   EXPECT_EQ(step(16384, 32, 0.005).pays, "yes");
+  EXPECT_EQ(step(32768, 32, 0.005).pays, "yes");
+  EXPECT_EQ(step(131072, 32, 0.001).pays, "unknown") << "other kernels than were measured";
   EXPECT_EQ(step(3000, 32, 0.01).pays, "unknown") << "the lengths around it differ";
   EXPECT_EQ(step(1024, 32, 0.1).pays, "no");
   EXPECT_EQ(step(1024, 32, 0.001).pays, "unknown");
