@@ -2,6 +2,7 @@
 // reference.
 #include <ATen/ops/empty.h>
 
+#include "ops/cuda_choice.h"
 #include "ops/cuda_impl.h"
 #include "ops/cuda_rows.h"
 #include "ops/cuda_sampling.h"
@@ -19,6 +20,9 @@ constexpr const char* kWhy =
 
 CudaChoice choose_cuda_attention(const AttentionInputs&, const EdgeCredit*) {
   return {"", kWhy};
+}
+bool windows_fit(const EdgeShape&, at::Device) {
+  return false;
 }
 std::optional<int64_t> cuda_edge_count(const EdgeSet&) {
   return std::nullopt;
