@@ -1,10 +1,10 @@
 // Memberships by one kernel on a GPU against the module's own products in fp64.
 #include <edgewise/edges/sbm_edges.h>
 
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "kit/autocast.h"
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
 #include "ops/memberships.h"
@@ -13,17 +13,6 @@ namespace edgewise {
 namespace {
 
 class CudaMemberships : public kit::CudaTest {};
-
-struct Autocast {
-  Autocast() {
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-  }
-  ~Autocast() {
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-  }
-};
 
 double distance(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor wide = expected.to(at::kDouble).cpu();
@@ -84,7 +73,7 @@ TEST_F(CudaMemberships, AreThoseOfTheModule) {
     ops::Memberships memberships;
     for (auto* grads : {&found, &again}) {
       {
-        const Autocast autocast;
+        const kit::CudaAutocast autocast;
         const ops::MembershipInput input = input_of(sbm, nodes.query(), nodes.key(), mask);
         ASSERT_TRUE(ops::cuda_takes_memberships(input));
         memberships = ops::cuda_memberships(input);
@@ -121,7 +110,7 @@ TEST_F(CudaMemberships, GiveAChoiceItsPenalty) {
   request.key_mask = (at::arange(200, at::kCUDA) < 150).expand({2, 200});
   EdgeChoice choice;
   {
-    const Autocast autocast;
+    const kit::CudaAutocast autocast;
     choice = sbm->choose(request);
   }
   const auto counted = [&](const at::Tensor& x) {
@@ -139,7 +128,7 @@ TEST_F(CudaMemberships, GiveAChoiceItsPenalty) {
 TEST_F(CudaMemberships, OfOtherShapesAreLeftToTorch) {
   const Projected nodes(1, 2, 50);
   EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2), nodes.query(), nodes.key())));  // no autocast
-  const Autocast autocast;
+  const kit::CudaAutocast autocast;
   EXPECT_TRUE(ops::cuda_takes_memberships(input_of(module(2), nodes.query(), nodes.key())));
   EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2, 32, 16), nodes.query(), nodes.key())));
   // What does not fit together is left to those who say so.

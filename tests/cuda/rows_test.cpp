@@ -2,10 +2,10 @@
 #include <cmath>
 #include <optional>
 
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "kit/autocast.h"
 #include "kit/devices.h"
 #include "ops/cuda_rows.h"
 #include "ops/state_rows.h"
@@ -26,17 +26,6 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor wide = b.to(at::kDouble);
   return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
 }
-struct Autocast {
-  Autocast() {
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-  }
-  ~Autocast() {
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-  }
-};
-
 TEST_F(CudaRows, LayerNormIsTorchs) {
   for (const int64_t dim : {32, 64, 128, 256, 512, 1024}) {
     for (const int64_t rows : {1, 7, 1000, 20000}) {
@@ -63,7 +52,7 @@ TEST_F(CudaRows, LayerNormIsTorchs) {
 TEST_F(CudaRows, LayerNormForProductsWritesBf16UnderAutocastAlone) {
   const at::Tensor x = leaf({30, 64}), weight = leaf({64}), bias = leaf({64});
   EXPECT_EQ(layer_norm(x, weight, bias, 1e-5, NormOutput::kForProducts).scalar_type(), at::kFloat);
-  std::optional<Autocast> autocast(std::in_place);
+  std::optional<kit::CudaAutocast> autocast(std::in_place);
   const at::Tensor narrow = layer_norm(x, weight, bias, 1e-5, NormOutput::kForProducts),
                    full = layer_norm(x, weight, bias, 1e-5);
   autocast.reset();
@@ -99,7 +88,7 @@ TEST_F(CudaRows, LinearIsTorchs) {
         const auto type = input_is_narrow ? at::kBFloat16 : at::kFloat;
         const at::Tensor x = torch::randn({3, 701, 64}, at::kCUDA).to(type).requires_grad_();
         const at::Tensor weight = leaf({out, 64}), bias = leaf({out});
-        std::optional<Autocast> autocast;
+        std::optional<kit::CudaAutocast> autocast;
         if (narrow) autocast.emplace();
         ASSERT_TRUE(cuda_takes_linear(x, weight, bias));
         const at::Tensor y = linear(x, weight, bias);
