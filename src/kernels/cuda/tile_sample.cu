@@ -39,6 +39,10 @@ struct Plan {
   static constexpr int kFit = 227 * 1024 / (kBytes + 1024), kMost = !kHeld ? 4 : C == 64 ? 3 : 2;
   static constexpr int kBlocks = kFit < kMost ? kFit : kMost;
 
+  // With many steps the numbers of the next tile are drawn while the tensor cores are at work on this one.
+  // With few there is little to hide, and no registers for them (the compiler draws before it multiplies).
+  static constexpr bool kAhead = kSteps >= 8;
+
   // Operands of step n: columns 16 a .. of the queries' tile, 16 b .. of the keys'.
   static constexpr int query_step(int n) { return n < 2 * (C / 16) ? n : n - 2 * (C / 16); }
   static constexpr int key_step(int n) { return n < C / 16 ? n : n - C / 16; }
@@ -130,6 +134,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
   extern __shared__ uint8_t raw[];
   constexpr int kWidth = Plan::kWidth, kTiles = Plan::kTiles, kStages = Plan::kStages;
   constexpr float kError = error_units<Plan>(kPoisson);
+  constexpr bool kDrawAhead = Plan::kAhead && !kPoisson;
   const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
@@ -209,7 +214,11 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) numbers[half][n] = random.words(call + 4 * n, half);
+      for (int half = 0; half < 2; ++half) {
+        numbers[half][n] = random.words(call + 4 * n, half);
+        if constexpr (kDrawAhead)
+          for (uint32_t& word : numbers[half][n].word) keep(word);  // here, not where it is used
+      }
     call += 8;
   };
   const float shift = 128 + (kPoisson ? 0 : p.exploration) + kError * 0x1.0p-16f;
@@ -228,6 +237,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
       p.column_words + static_cast<int64_t>(item) * column_tiles * 4 + lane % 4;  // of the lane, tile by tile
   unsigned count = 0;
   float result[32];
+  if constexpr (kDrawAhead) draw();
   if constexpr (Plan::kSplit) barrier_wait(query_barrier, 0);
   int slot = 0;
   uint32_t parity = 0;
@@ -243,7 +253,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
 #pragma unroll 1
     for (int t = index * kTiles; t < stop; ++t) {
       if constexpr (!kPoisson) {
-        draw();
+        if constexpr (!kDrawAhead) draw();
 #pragma unroll
         for (int j = 0; j < 8; ++j)
 #pragma unroll
@@ -261,7 +271,7 @@ __global__ void __launch_bounds__(Plan::kThreads, kPoisson&& Plan::kBlocks > 3 ?
                         !kPoisson || n > 0);
       }
       products_commit();
-      if constexpr (kPoisson) draw();
+      if constexpr (kPoisson || kDrawAhead) draw();
       uint32_t allowed = __ldg(column_words) & row_word;
       key_tile += Plan::kTileBytes;
       column_words += 4;
