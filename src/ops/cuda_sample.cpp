@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/tiles.h"
@@ -29,6 +30,11 @@ constexpr int64_t kPairsPerOpenPlace = 512;
 
 bool thins(Sampler sampler, int64_t clusters) {
   return sampler != Sampler::kDirect && kernels::cuda::thin_sample_takes(clusters);
+}
+
+// Of the flags of probe units, by queries or by keys (window_params.h).
+std::vector<int64_t> flag_sizes(const EdgeShape& shape, int64_t outer, int64_t inner) {
+  return {shape.batch * shape.heads, (outer + 63) / 64 * 4, graph::unit_bytes(inner)};
 }
 
 at::Tensor column_words(const EdgeShape& shape, at::Device device) {
@@ -76,21 +82,25 @@ EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_si
   params.key_tiles = static_cast<kernels::Bf16*>(key_tiles.mutable_data_ptr());
   const at::Tensor tiles = graph::empty_tiles(shape, device, /*zeroed=*/shape.keys == 0);
   params.tiles = words_of(tiles);
-  const at::Tensor counts = at::zeros({shape.batch, shape.heads}, int64_options);
+  // All that begins at zero lies in one buffer, so that one kernel fills it.
+  const bool thinning = thins(options.sampler, params.clusters);
+  const int64_t heads = shape.batch * shape.heads, half_tops = thinning ? heads * params.clusters / 2 : 0,
+                half_blocks = thinning ? (heads + 1) / 2 : 0;
+  const at::Tensor zeroed = at::zeros({heads + 1 + half_tops + half_blocks}, int64_options);
+  const at::Tensor counts = zeroed.narrow(0, 0, heads).view({shape.batch, shape.heads});
   params.edge_counts = reinterpret_cast<uint64_t*>(counts.mutable_data_ptr<int64_t>());
   const at::Tensor columns = column_words(shape, device);
   params.column_words = words_of(columns);
   params.open_capacity = std::max<int64_t>(shape.pairs() / kPairsPerOpenPlace, 4096);
   const at::Tensor open = at::empty({params.open_capacity}, int64_options),
-                   open_count = at::zeros({1}, int64_options);
+                   open_count = zeroed.narrow(0, heads, 1);
   params.open_pairs = reinterpret_cast<uint64_t*>(open.mutable_data_ptr<int64_t>());
   params.open_count = reinterpret_cast<unsigned long long*>(open_count.mutable_data_ptr<int64_t>());
   at::Tensor key_tops, thin_blocks, direct_blocks;
-  if (thins(options.sampler, params.clusters)) {
-    key_tops = at::zeros({shape.batch * shape.heads, params.clusters}, int64_options.dtype(at::kFloat));
-    direct_blocks = at::zeros({shape.batch * shape.heads}, int64_options.dtype(at::kInt));
-    thin_blocks = at::empty({shape.batch * shape.heads,
-                             (shape.queries + kernels::cuda::kThinRows - 1) / kernels::cuda::kThinRows},
+  if (thinning) {
+    key_tops = zeroed.narrow(0, heads + 1, half_tops).view(at::kFloat);
+    direct_blocks = zeroed.narrow(0, heads + 1 + half_tops, half_blocks).view(at::kInt);
+    thin_blocks = at::empty({heads, (shape.queries + kernels::cuda::kThinRows - 1) / kernels::cuda::kThinRows},
                             int64_options.dtype(at::kByte));
     params.thin.limit = thinning_bound(options.sampler, params.clusters, split);
     params.thin.key_tops = key_tops.mutable_data_ptr<float>();
@@ -138,11 +148,13 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   if (options.probe_unit > 1) {
     const at::Tensor device_rates =
         on_device(device, [=](const StreamShift&) { return at::tensor(rates_now(), at::kDouble); });
-    const auto flags = [&](int64_t outer, int64_t inner) {
-      return at::zeros({shape.batch * shape.heads, (outer + 63) / 64 * 4, graph::unit_bytes(inner)},
-                       at::TensorOptions().dtype(at::kByte).device(device));
-    };
-    const graph::EdgeUnits units{flags(shape.queries, shape.keys), flags(shape.keys, shape.queries)};
+    const std::vector<int64_t> by_queries = flag_sizes(shape, shape.queries, shape.keys),
+                               by_keys = flag_sizes(shape, shape.keys, shape.queries);
+    const int64_t first = c10::multiply_integers(by_queries), second = c10::multiply_integers(by_keys);
+    const at::Tensor flags =
+        at::zeros({first + second}, at::TensorOptions().dtype(at::kByte).device(device));  // one fill for both
+    const graph::EdgeUnits units{flags.narrow(0, 0, first).view(by_queries),
+                                 flags.narrow(0, first, second).view(by_keys)};
     kernels::cuda::UnitProbeParams params;
     fill(params);
     params.rates = device_rates.const_data_ptr<double>();
