@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -351,13 +352,21 @@ train::Series points_of(const std::vector<const Group*>& groups, const std::stri
   return series;
 }
 
-// A line joins what differs in its penalty alone: the training that is best on validation. The others are
-// points apart.
+// A line joins what differs in its penalty alone: the training that has most penalties, of equals the one
+// that is best on validation. The others are points apart.
 std::vector<train::Series> series_of(const std::vector<Group>& groups, size_t task, const std::string& preset,
                                      bool rises) {
   const auto fits = [&](const Group& g) { return g.task == task && g.preset == preset && g.rises == rises; };
-  const Group* const best = pick(groups, fits);
+  const Group* best = pick(groups, fits);
   if (!best) return {};
+  std::map<std::string, int64_t> penalties;  // by training
+  for (const Group& g : groups)
+    if (fits(g) && g.chosen_on_test == best->chosen_on_test) ++penalties[g.training];
+  const int64_t most = std::ranges::max(std::views::values(penalties));
+  best = pick(groups, [&](const Group& g) {
+    const auto found = penalties.find(g.training);
+    return fits(g) && found != penalties.end() && found->second == most;
+  });
   const std::string name = "ours, " + preset + (rises ? ", rising lambda" : "");
   std::vector<const Group*> joined, apart;
   for (const Group& g : groups)

@@ -179,6 +179,14 @@ TEST(ReproduceLra, JoinsWhatDiffersInItsPenaltyAlone) {
   };
   EXPECT_THAT(plot({one, two}), testing::Not(HasSubstr("other training")));
   EXPECT_THAT(plot({one, two, other}), HasSubstr("ours, edgewise, other training"));
+
+  // Even if that is the best on validation.
+  std::string metrics = scratch.read("other/metrics.jsonl");
+  metrics.replace(metrics.find("\"accuracy\": 0.5"), 15, "\"accuracy\": 0.6");
+  scratch.write("other/metrics.jsonl", metrics);
+  const auto a_line = testing::ContainsRegex("<path d=\"M[0-9. ]+L");
+  EXPECT_THAT(plot({one, two, other}), a_line);
+  EXPECT_THAT(plot({one, other}), testing::Not(a_line));
 }
 
 TEST(ReproduceLra, TellsWhatTheTestSetChoseAndWhatWasTurned) {

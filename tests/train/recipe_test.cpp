@@ -346,11 +346,12 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
 // A `best` recipe is the run whose figure it tells: all but where and on what it ran.
 TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
   const std::string root = EDGEWISE_SOURCE_DIR;
-  for (const auto& [task, run] : {std::pair{"image", "image-edgewise-avg-w2-0"},
-                                  {"text", "text-edgewise-avg-w003-1"},
-                                  {"pathfinder", "pathfinder-edgewise-80k-w1-0"},
-                                  {"retrieval", "retrieval-edgewise-w1-0"}}) {
-    const Recipe best = load_recipe(root + "/recipes/lra/" + task + "/best-sbm-edgewise.toml");
+  for (const auto& [recipe, run] : {std::pair{"image/best-sbm-edgewise", "image-edgewise-avg-w2-0"},
+                                    {"text/best-sbm-edgewise", "text-edgewise-avg-w003-1"},
+                                    {"pathfinder/best-sbm-edgewise", "pathfinder-edgewise-80k-w1-0"},
+                                    {"pathfinder/best-sbm-edgewise-on", "pathfinder-edgewise-on-w1-0"},
+                                    {"retrieval/best-sbm-edgewise", "retrieval-edgewise-w1-0"}}) {
+    const Recipe best = load_recipe(root + "/recipes/lra/" + recipe + ".toml");
     Recipe measured = load_recipe(root + "/results/lra/" + run + "/config.toml");
     measured.data.path = best.data.path;
     measured.train.seed = best.train.seed;
@@ -358,7 +359,7 @@ TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
     measured.train.precision = best.train.precision;
     measured.train.cuda_graph = best.train.cuda_graph;
     measured.train.checkpoint_every = best.train.checkpoint_every;
-    EXPECT_EQ(to_toml(best), to_toml(measured)) << task;
+    EXPECT_EQ(to_toml(best), to_toml(measured)) << recipe;
   }
 }
 
