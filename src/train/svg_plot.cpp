@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <c10/util/Exception.h>
 
 #include "train/svg_heat_map.h"
+#include "train/svg_labels.h"
 #include "train/svg_scale.h"
 #include "train/svg_text.h"
 
@@ -235,29 +237,43 @@ std::string draw_point(size_t series, double x, double y) {
   }
 }
 
-std::string draw_points(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
+// The points of a series that has marks for them.
+std::vector<LabelledPoint> points_of(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
   const Series& series = panel.series[index];
-  std::string out;
+  std::vector<LabelledPoint> points;
+  if (series.marks == Marks::kLine) return points;
   for (size_t i = 0; i < series.x.size(); ++i) {
     if (!can_draw(series.x[i], panel.log_x) || !can_draw(series.y[i], panel.log_y)) continue;
-    const double x = axes.x.position(series.x[i]) * box.width;
-    const double y = (1 - axes.y.position(series.y[i])) * box.height;
-    out += draw_point(index, x, y);
-    if (!series.labels.empty() && !series.labels[i].empty()) {
-      // Left of points near the right edge, so that nothing is cut off.
-      const bool is_right = x + 8 + text_width(series.labels[i], kTickSize) > box.width;
-      out += text(x + (is_right ? -8 : 8), y - 5, series.labels[i],
-                  {.size = kTickSize,
-                   .anchor = is_right ? "end" : "start",
-                   .fill = kColours[index % kColours.size()]});
-    }
+    points.push_back({axes.x.position(series.x[i]) * box.width,
+                      (1 - axes.y.position(series.y[i])) * box.height,
+                      series.labels.empty() ? "" : series.labels[i], kColours[index % kColours.size()]});
+  }
+  return points;
+}
+
+std::string draw_point_labels(const Panel& panel, const Axes& axes, const Box& box) {
+  std::vector<LabelledPoint> points;
+  bool has_labels = false;
+  for (size_t i = 0; i < panel.series.size(); ++i) {
+    has_labels = has_labels || !panel.series[i].labels.empty();
+    std::ranges::copy(points_of(panel, axes, box, i), std::back_inserter(points));
+  }
+  std::string out;
+  if (!has_labels) return out;
+  const std::vector<Label> labels = place_labels(points, kTickSize, box.width, box.height);
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (points[i].label.empty()) continue;
+    out += text(labels[i].x, labels[i].y, points[i].label,
+                {.size = kTickSize, .anchor = labels[i].anchor, .fill = points[i].fill});
   }
   return out;
 }
 
 std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
   const Series& series = panel.series[index];
-  const std::string points = series.marks == Marks::kLine ? "" : draw_points(panel, axes, box, index);
+  std::string points;
+  for (const LabelledPoint& point : points_of(panel, axes, box, index))
+    points += draw_point(index, point.x, point.y);
   if (series.marks == Marks::kPoints) return points;
   std::string path, dots;
   std::vector<long> run;
@@ -354,7 +370,7 @@ std::string draw_chart(const Panel& panel, const Box& cell) {
   out += draw_reference_lines(panel, axes, box, right);
   std::string lines;
   for (size_t i = 0; i < panel.series.size(); ++i) lines += draw_series(panel, axes, box, i);
-  out += clipped(box, lines);
+  out += clipped(box, lines + draw_point_labels(panel, axes, box));
   if (axes.empty) {
     out += text(box.left + box.width / 2, box.top + box.height / 2, "no data",
                 {.size = 13, .anchor = "middle", .fill = "#999"});

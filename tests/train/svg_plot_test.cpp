@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "train/svg_heat_map.h"
+#include "train/svg_labels.h"
 #include "train/svg_scale.h"
 #include "train/svg_text.h"
 
@@ -171,6 +172,38 @@ TEST(SvgPlot, PointsHaveTheirOwnShapesAndLabels) {
   EXPECT_EQ(count(svg, "<path"), 1u);
   panel.series[0].labels.pop_back();
   EXPECT_THROW(render_svg({panel}), c10::ValueError);
+}
+
+// Neither on one another nor beyond the axes while there is room.
+TEST(SvgLabels, KeepApart) {
+  using namespace svg;  // NOLINT: as svg_plot.cpp has it
+  std::vector<LabelledPoint> points;
+  for (const double x : {100.0, 104.0, 108.0, 297.0})
+    points.push_back({.x = x, .y = x < 200 ? 100.0 : 3.0, .label = "0.0001"});
+  points.push_back({.x = 118, .y = 97, .label = ""});  // in the way of what stands to the right
+  const std::vector<Label> labels = place_labels(points, 11, 300, 200);
+  ASSERT_EQ(labels.size(), points.size());
+  const double width = text_width("0.0001", 11);
+  const auto left = [&](const Label& label) {
+    const std::string anchor = label.anchor;
+    return label.x - (anchor == "start" ? 0 : anchor == "end" ? width : width / 2);
+  };
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_GE(left(labels[i]), 0) << i;
+    EXPECT_LE(left(labels[i]) + width, 300) << i;
+    EXPECT_GE(labels[i].y, 8) << i;
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_TRUE(std::abs(left(labels[i]) - left(labels[j])) >= width ||
+                  std::abs(labels[i].y - labels[j].y) >= 0.85 * 11)
+          << i << " on " << j;
+    }
+    for (const LabelledPoint& point : points) {
+      EXPECT_TRUE(point.x + 5 <= left(labels[i]) || point.x - 5 >= left(labels[i]) + width ||
+                  point.y + 5 <= labels[i].y - 0.75 * 11 || point.y - 5 >= labels[i].y + 0.1 * 11)
+          << i << " on the point at " << point.x;
+    }
+  }
+  EXPECT_TRUE(place_labels({}, 11, 300, 200).empty());
 }
 
 TEST(SvgPlot, LongSeriesStaySmall) {
