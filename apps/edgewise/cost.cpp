@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "command.h"
 #include "folders.h"
@@ -77,6 +78,18 @@ train::ProgressOptions bar_of(size_t recipes) {
   return bar;
 }
 
+// What the figures of a recipe leave out, once each.
+void add_notes(const train::Recipe& recipe, const std::string& name, const train::CostOptions& options,
+               const train::RecipeCost& cost, std::set<std::string>& notes) {
+  if (options.memory && options.density && cost.memory_density != cost.density)
+    notes.insert("memory is of an untrained model, whatever the density: " + name + " has " +
+                 percent(cost.memory_density) + " there");
+  if (recipe.data.drop_masked && options.length == 0)
+    notes.insert(name + " leaves out masked tokens (data.drop_masked): its sequences are shorter than n = " +
+                 std::to_string(cost.length) +
+                 ", and the density is of fewer pairs. Give their mean by --length (Pathfinder: 349)");
+}
+
 int run(const CostArguments& arguments) {
   train::CostOptions options;
   options.length = arguments.length;
@@ -88,6 +101,7 @@ int run(const CostArguments& arguments) {
                "of dense", "memory", "of dense"});
   // Recipes of one task share their dense counterpart; it is measured once.
   std::map<std::string, train::RecipeCost> dense_costs;
+  std::set<std::string> notes;
   size_t left_out = 0;
   train::Progress progress(bar_of(arguments.recipes.size()));
   int64_t done = 0;
@@ -121,6 +135,7 @@ int run(const CostArguments& arguments) {
       continue;
     }
     const train::RecipeCost& cost = *counted;
+    add_notes(recipe, name, options, cost, notes);
     const train::RecipeCost& full = dense_costs[key];
     const double attention_ratio = cost.attention_flops / full.attention_flops,
                  model_ratio = cost.model_flops / full.model_flops;
@@ -140,6 +155,7 @@ int run(const CostArguments& arguments) {
       if (options.memory) {
         record.emplace_back("memory_bytes", memory);
         record.emplace_back("memory_of_dense", memory_ratio);
+        record.emplace_back("memory_density", cost.memory_density);
       }
       std::cout << train::to_json_line(record) << "\n" << std::flush;
     } else if (arguments.operations) {
@@ -159,6 +175,7 @@ int run(const CostArguments& arguments) {
   progress.update(done);
   progress.finish();
   if (!arguments.json) table.print(std::cout);
+  for (const std::string& note : notes) std::cerr << note << "\n";
   return left_out == arguments.recipes.size() ? 1 : 0;
 }
 

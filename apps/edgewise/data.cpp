@@ -60,13 +60,13 @@ void add_data(CLI::App& app, Action& action) {
   listops->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
   listops->add_option("--train", arguments->options.train_size, "training examples")
       ->capture_default_str()
-      ->check(whole_number(0));
+      ->check(whole_number(1));
   listops->add_option("--validation", arguments->options.validation_size, "validation examples")
       ->capture_default_str()
-      ->check(whole_number(0));
+      ->check(whole_number(1));
   listops->add_option("--test", arguments->options.test_size, "test examples")
       ->capture_default_str()
-      ->check(whole_number(0));
+      ->check(whole_number(1));
   listops->add_option("--seed", arguments->options.seed, "the same seed gives the same files")
       ->capture_default_str()
       ->check(whole_number(0));

@@ -158,7 +158,12 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
   whole.data.drop_masked = false;  // a token per pixel, in order: what the pictures are made of
   const auto dataset = std::dynamic_pointer_cast<const data::ByteDataset>(open_dataset(whole));
   const ModelPtr model = train::build_model(recipe, *dataset);
-  train::load_checkpoint(checkpoint.string(), *model);
+  try {
+    train::load_checkpoint(checkpoint.string(), *model);
+  } catch (const c10::Error& error) {  // the curves are worth a report without it
+    why_not = error.what_without_backtrace();
+    return std::nullopt;
+  }
   const int64_t count = std::min(options.look_at, dataset->size(data::Split::kTest));
   std::vector<PictureFigures> all = look(*model, *dataset, recipe, count);
   std::ranges::sort(all, {}, &PictureFigures::loss);

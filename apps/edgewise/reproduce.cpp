@@ -57,12 +57,10 @@ std::string lambda_label(double penalty, bool self_loops) {
   return short_number(penalty) + (self_loops ? " + I" : "");
 }
 
+// kLraTasks.size() of a run of another task.
 size_t task_index(const Run& run) {
-  for (size_t i = 0; i < kLraTasks.size(); ++i) {
-    if (run.recipe.data.name == kLraTasks[i].name) return i;
-  }
-  TORCH_CHECK_VALUE(false, "reproduce lra: expected runs of the Long Range Arena; ", run.folder.string(),
-                    " is of ", run.recipe.data.name);
+  return static_cast<size_t>(std::ranges::find(kLraTasks, run.recipe.data.name, &LraTask::name) -
+                             kLraTasks.begin());
 }
 
 bool penalty_rises(const train::Recipe& recipe) {
@@ -91,6 +89,11 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
   std::map<std::string, std::string> seen;
   for (const Run& run : runs) {
     if (!run.test) continue;
+    if (run.is_its_start()) {
+      std::cerr << run.folder.string() << " was never better than the weights it began with ("
+                << run.recipe.train.weights << "), so its test is theirs; left out of the tables\n";
+      continue;
+    }
     const std::string recipe = recipe_but_seed(run);
     const auto [first, is_new] =
         seen.emplace(recipe + " seed " + std::to_string(run.recipe.train.seed), run.folder.string());
@@ -281,7 +284,8 @@ std::string remarks(const Run& run) {
   if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
   if (run.recipe.model.token_dropout > 0)
     add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));
-  if (!run.recipe.train.weights.empty()) add("started from " + run.recipe.train.weights);
+  if (!run.recipe.train.weights.empty())
+    add((run.is_its_start() ? "figures of its start, " : "started from ") + run.recipe.train.weights);
   return text;
 }
 
@@ -377,7 +381,7 @@ std::vector<train::Series> series_of(const std::vector<Group>& groups, size_t ta
   return result;
 }
 bool is_untested_sbm(const Run& run, size_t task) {
-  return !run.test && run.best_density >= 0 && task_index(run) == task &&
+  return !run.test && !run.is_its_start() && run.best_density >= 0 && task_index(run) == task &&
          run.recipe.attention.kind.find("sbm") != std::string::npos;
 }
 
@@ -465,15 +469,21 @@ bool holds_runs(const std::string& folder) {
 int run(const ReproduceArguments& arguments) {
   std::vector<Run> runs;
   for (const std::string& folder : arguments.runs) {
+    TORCH_CHECK_VALUE(std::filesystem::exists(folder),
+                      "reproduce lra: expected run folders; there is no folder ", folder);
     if (!std::filesystem::exists(std::filesystem::path(folder) / "metrics.jsonl")) {
       std::cerr << folder << " is not a run folder (it has no metrics.jsonl); left out"
                 << (holds_runs(folder) ? "; its folders are: " + folder + "/*" : "") << "\n";
       continue;
     }
-    runs.push_back(read_run(folder, "reproduce lra"));
-    task_index(runs.back());
+    Run run = read_run(folder, "reproduce lra");
+    if (task_index(run) == kLraTasks.size())
+      std::cerr << folder << " is of " << run.recipe.data.name << "; left out\n";
+    else
+      runs.push_back(std::move(run));
   }
-  TORCH_CHECK_VALUE(!runs.empty(), "reproduce lra: expected at least one run folder; none of the ",
+  TORCH_CHECK_VALUE(!runs.empty(),
+                    "reproduce lra: expected at least one run folder of the Long Range Arena; none of the ",
                     arguments.runs.size(), " given is one");
   const std::vector<Group> groups = group_runs(runs);
   const FirstToken first_token = first_token_accuracy(runs);

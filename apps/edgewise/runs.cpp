@@ -34,6 +34,10 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
 
 }  // namespace
 
+bool Run::is_its_start() const {
+  return !recipe.train.weights.empty() && best_validation >= 0 && best_step == 0;
+}
+
 double TestFigures::mean_density() const {
   return density.empty()
              ? -1
@@ -92,6 +96,9 @@ Run read_run(const std::string& folder, const std::string& command) {
         ++run.validations_since_best;
       }
     } else if (what == "test") {
+      TORCH_CHECK_VALUE(number_of(record, "accuracy") >= 0, command,
+                        ": expected an accuracy in the test record of ", (path / "metrics.jsonl").string(),
+                        "; it has none. Without that line `edgewise eval RUN --record` writes it anew");
       run.test = TestFigures{
           number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
       const auto optional_number = [&](const char* name) {

@@ -37,6 +37,8 @@ struct Run {
   int64_t steps = 0;               // the last that any record is of
   double examples_per_second = 0;  // median over the logged steps
   double peak_memory_mb = 0;
+  // Whether its best weights are those of another run that it began with, and its figures that run's.
+  bool is_its_start() const;
 };
 
 // Throws when the folder holds no run; `command` begins the message.

@@ -152,12 +152,12 @@ RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
   cost.length = dataset->max_length();
   if (options.memory || (over_edges && !options.density)) {
     const Measured measured = measure(sized, options, *dataset);
-    cost.density = measured.density;
+    cost.density = cost.memory_density = measured.density;
     if (options.memory) cost.memory_per_example = measured.memory_per_example;
   }
   if (over_edges && options.density) cost.density = *options.density;
   if (const auto method = attention_method_factory(sized, cost.length))
-    cost.density = method(0)->density(cost.length);
+    cost.density = cost.memory_density = method(0)->density(cost.length);
 
   constexpr std::array<int64_t, 1> kFirst = {0};
   const auto towers = static_cast<int64_t>(dataset->batch(data::Split::kTrain, kFirst).tokens.size());

@@ -22,11 +22,11 @@ double common_area(const Rectangle& a, const Rectangle& b) {
 }
 
 // Above on the right, where one looks first, then around the point.
-constexpr std::array<Label, 8> kPlaces = {{{8, -5, "start"},
-                                           {-8, -5, "end"},
-                                           {8, 12, "start"},
-                                           {-8, 12, "end"},
-                                           {0, -9, "middle"},
+constexpr std::array<Label, 8> kPlaces = {{{8, -6.5, "start"},
+                                           {-8, -6.5, "end"},
+                                           {8, 14, "start"},
+                                           {-8, 14, "end"},
+                                           {0, -8, "middle"},
                                            {0, 17, "middle"},
                                            {9, 4, "start"},
                                            {-9, 4, "end"}}};

@@ -71,6 +71,13 @@ void check_graphs(const Recipe& recipe, const data::Dataset& dataset) {
   TORCH_CHECK_VALUE(reason.empty(), "train: expected a recipe that train.cuda_graph can serve; ", reason);
 }
 
+// Before anything is made or trained: an empty validation would be found at the first evaluation only.
+void check_splits(const data::Dataset& dataset) {
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest})
+    TORCH_CHECK_VALUE(dataset.size(split) > 0, "train: expected examples in every split of ", dataset.name(),
+                      "; its ", data::to_string(split), " split has none");
+}
+
 // Pinned, so that a GPU fetches it by itself while the host goes on.
 data::Batch pinned(data::Batch batch) {
   for (at::Tensor& tokens : batch.tokens) tokens = tokens.pin_memory();
@@ -185,7 +192,8 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
       device((use_threads(recipe), parse_device(recipe.train.device))),
-      model((check_graphs(recipe, *dataset), first_model(recipe, *dataset, options, adopted))),
+      model((check_splits(*dataset), check_graphs(recipe, *dataset),
+             first_model(recipe, *dataset, options, adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                               .eps = recipe.train.adam_eps,
                                               .weight_decay = recipe.train.weight_decay}),

@@ -213,6 +213,23 @@ TEST(DataListOps, WritesTheThreeFiles) {
   EXPECT_EQ(result.status, 0) << result.err;
   for (const char* name : {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"})
     EXPECT_THAT(scratch.read(std::string("new/listops/") + name), testing::StartsWith("Source\tTarget\r\n"));
+  EXPECT_EQ(call(scratch, {"data", "listops", "--out", scratch.file("none"), "--validation", "0"}).status, 2);
+}
+
+// Found before anything is trained, not at the first validation.
+TEST(Train, AnEmptySplitIsAnError) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(call(scratch, {"data", "listops", "--out", scratch.file("data"), "--train", "2", "--validation",
+                           "1", "--test", "1", "--jobs", "1"})
+                .status,
+            0);
+  scratch.write("data/basic_val.tsv", "Source\tTarget\r\n");
+  const std::string recipe = EDGEWISE_SOURCE_DIR "/recipes/lra/listops/fast-dense.toml";
+  const Call result = call(scratch, {"train", recipe, "--run", scratch.file("run"), "--set",
+                                     "data.path=" + scratch.file("data"), "--set", "train.batch=2"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("its validation split has none"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
 TEST(Data, IsNotOverwrittenUnasked) {
@@ -274,7 +291,7 @@ TEST(DataListOps, AFolderThatCannotBeWrittenIsRefusedAtOnce) {
   const std::string file = scratch.write("file", "x");
   const auto generate_into = [&](const std::string& folder) {
     return call(scratch,
-                {"data", "listops", "--out", folder, "--train", "1", "--validation", "0", "--test", "0"});
+                {"data", "listops", "--out", folder, "--train", "1", "--validation", "1", "--test", "1"});
   };
   const Call below_a_file = generate_into(file + "/listops");
   EXPECT_EQ(below_a_file.status, 1);
@@ -292,7 +309,13 @@ TEST(Cost, PrintsFlopsAndMemoryBesideDense) {
   const std::string recipe = write_tiny_recipe(scratch);
   const Call table = call(scratch, {"cost", recipe, "--density", "0.5", "--operations"});
   EXPECT_EQ(table.status, 0) << table.err;
-  EXPECT_EQ(table.err, "") << "a log hears of long measurements only";
+  EXPECT_THAT(table.err, testing::MatchesRegex("memory is of an untrained model, [^\n]*\n"))
+      << "a log hears of long measurements only";
+  EXPECT_EQ(call(scratch, {"cost", recipe}).err, "");
+  EXPECT_THAT(call(scratch, {"cost", EDGEWISE_SOURCE_DIR "/recipes/lra/pathfinder/best-sbm-edgewise.toml",
+                             "--density", "0.03", "--no-memory"})
+                  .err,
+              HasSubstr("--length (Pathfinder: 349)"));
   EXPECT_THAT(table.out, testing::AllOf(HasSubstr("edge scores"), HasSubstr("E d"), HasSubstr("sbm edgewise"),
                                         HasSubstr("50.00 %"), HasSubstr("KiB")));
   const Call json =

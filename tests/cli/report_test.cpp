@@ -270,11 +270,54 @@ TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
   write_run(scratch, "other", "", "0.3", "[1.0]");
   const Call other = call(scratch, {"reproduce", "lra", scratch.file("other")});
   EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.err, HasSubstr("expected runs of the Long Range Arena"));
+  EXPECT_THAT(other.err, testing::AllOf(HasSubstr("left out"), HasSubstr("of the Long Range Arena")));
+  const Call with_other = call(scratch, {"reproduce", "lra", scratch.file("other"), scratch.file("d")});
+  EXPECT_EQ(with_other.status, 0) << with_other.err;
+  EXPECT_THAT(with_other.out, HasSubstr("30.00*"));
+  const Call missing = call(scratch, {"reproduce", "lra", scratch.file("d"), scratch.file("none")});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, HasSubstr("there is no folder " + scratch.file("none")));
   EXPECT_THAT(call(scratch, {"reproduce", "lra", scratch.path()}).err, HasSubstr("is not a run folder"));
   const Call some = call(scratch, {"reproduce", "lra", scratch.path(), scratch.file("d")});
   EXPECT_EQ(some.status, 0) << some.err;
   EXPECT_THAT(some.err, HasSubstr("is not a run folder (it has no metrics.jsonl); left out"));
+}
+
+// What is best at step 0 of a run that began with another's weights is the other's.
+TEST(ReproduceLra, LeavesOutRunsThatNeverBeatTheirStart) {
+  const ScratchFolder scratch;
+  const std::string recipe =
+      listops_recipe("kind = \"sbm\"\npreset = \"edgewise\"", 0, "weights = \"runs/first\"\n");
+  const auto reproduce = [&] {
+    return call(scratch, {"reproduce", "lra", scratch.file("run"), "--svg", scratch.file("plots")});
+  };
+  write_run(scratch, "run", recipe, "0.4321", "[0.01, 0.01, 0.03, 0.03]");
+  EXPECT_THAT(reproduce().out, testing::AllOf(HasSubstr("43.21§"), HasSubstr("started from runs/first")));
+  scratch.write(
+      "run/metrics.jsonl",
+      R"({"kind": "eval", "step": 0, "split": "validation", "loss": 1.0, "accuracy": 0.6, "density": [0.1]}
+)" + scratch.read("run/metrics.jsonl"));
+  const Call result = reproduce();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, testing::AllOf(testing::Not(HasSubstr("43.21§")),
+                                         HasSubstr("figures of its start, runs/first")));
+  EXPECT_THAT(result.err, HasSubstr("never better than the weights it began with"));
+}
+
+TEST(ReproduceLra, ATestWithoutAccuracyIsAnError) {
+  const ScratchFolder scratch;
+  write_run(scratch, "run", listops_recipe("kind = \"dense\"", 0), "0.4", "[1.0]");
+  std::string metrics = scratch.read("run/metrics.jsonl");
+  metrics.erase(metrics.find("\"accuracy\": 0.4, "), 17);
+  scratch.write("run/metrics.jsonl", metrics);
+  for (const std::string command : {"reproduce lra", "compare"}) {
+    std::vector<std::string> arguments = {scratch.file("run")};
+    command == "compare" ? arguments.insert(arguments.begin(), "compare")
+                         : arguments.insert(arguments.begin(), {"reproduce", "lra"});
+    const Call result = call(scratch, arguments);
+    EXPECT_EQ(result.status, 1) << command;
+    EXPECT_THAT(result.err, HasSubstr("expected an accuracy in the test record"));
+  }
 }
 
 // The report of a run of a Pathfinder recipe, a few steps on 40 pictures.

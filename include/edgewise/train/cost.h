@@ -32,6 +32,7 @@ struct RecipeCost {
   double attention_flops = 0;                // per example: all heads, layers and towers
   double model_flops = 0;                    // and the rest of the model
   std::optional<double> memory_per_example;  // bytes: the peak of a training step beyond what it starts with
+  double memory_density = 1;  // of the edges in that step, which are those of an untrained model
 };
 
 RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options = {});
