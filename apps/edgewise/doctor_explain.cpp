@@ -2,6 +2,7 @@
 
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/explain.h>
+#include <edgewise/ops/float32_matmul.h>
 #include <edgewise/ops/sample.h>
 #include <edgewise/train/metrics.h>
 
@@ -15,6 +16,8 @@
 #include <optional>
 
 #include "bench_case.h"
+#include "graph/checks.h"
+#include "ops/cuda_choice_shape.h"
 #include "table.h"
 #include "verdict.h"
 
@@ -45,6 +48,23 @@ void try_on_device(const ExplainArguments& a, Explained& result) {
                   static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs())};
 }
 
+// The same without the GPU that would run it: what shape and dtype decide, they decide anywhere.
+AttentionChoice choice_on_h200(const ExplainArguments& a) {
+  ops::CudaCall call;
+  call.shape = {1, a.heads, a.n, a.n};
+  graph::check_shape("doctor --explain", call.shape);
+  call.dtype = bench_dtype(a.dtype);
+  call.dim = call.value_dim = a.dim;
+  const int64_t pairs = call.shape.pairs();
+  call.listed_edges = a.density == 1 ? pairs : std::llround(a.density * static_cast<double>(pairs));
+  call.known_edges = call.listed_edges;
+  call.matmul = float32_matmul();
+  const ops::CudaChoice found = ops::choose_without_device(call, kH200Bytes);
+  if (found.kernel.empty())
+    return {.implementation = "reference", .reason = "no GPU here, but on any: " + found.reason};
+  return {.implementation = found.kernel, .reason = "no GPU here; on an H200: " + found.reason};
+}
+
 // Of two digits at least, however few the edges.
 std::string percent_of_pairs(double density) {
   if (density == 0) return "0 %";
@@ -55,18 +75,18 @@ bool has_no_edges(const ExplainArguments& a, const Explained& found) {
   return found.drawn ? found.drawn->edges == 0 : a.density == 0;
 }
 
-// Whether a shape pays on a GPU is known from tables; who plans for one may ask where there is none.
+// Who plans for a GPU may ask where there is none.
 Explained explained(const ExplainArguments& a) {
   Explained result;
   if (a.device == "cpu" || io::describe_environment().cuda_available)
     try_on_device(a, result);
   else
-    result.choice = {.implementation = "unknown", .reason = "no GPU here: what would run is not known"};
+    result.choice = choice_on_h200(a);
   if (has_no_edges(a, result)) {
     result.forward = result.step = {"unknown", "there is nothing to compute: no pair is an edge"};
     return result;
   }
-  const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device};
+  const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device, float32_matmul()};
   result.forward = forward_verdict(shape, result.choice);
   result.step = step_verdict(shape, result.choice);
   return result;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <edgewise/ops/explain.h>
+#include <edgewise/ops/float32_matmul.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,8 @@ namespace edgewise::app {
 struct VerdictShape {
   int64_t n = 0, dim = 0, heads = 0;  // heads: of all items of a batch
   double density = 0;
-  std::string dtype, device;  // "fp32", "bf16", ...; "cpu", "cuda"
+  std::string dtype, device;                      // "fp32", "bf16", ...; "cpu", "cuda"
+  Float32Matmul matmul = Float32Matmul::kTf32x3;  // of fp32 on CUDA
 };
 
 struct Verdict {
@@ -28,14 +30,22 @@ Verdict forward_verdict(const VerdictShape& shape, const AttentionChoice& choice
 // A learned layer with 32 clusters: sampling edges and probes, forward, backward.
 Verdict step_verdict(const VerdictShape& shape, const AttentionChoice& choice);
 
-// One measurement; of a CPU from results/cpu/attention.txt, of a GPU from results/h200/bench.jsonl.
+// Of an H200: what is said of GPUs is said of this one.
+inline constexpr int64_t kH200Bytes = int64_t{139} << 30;
+
 enum class Part { kForward, kStep };
 struct MeasuredPoint {
   int64_t n = 0;
   double density = 0;
   double speedup = 0;  // dense attention's time over ours
 };
-// Of the shape's device, type and head dim; empty where there are none.
-std::vector<MeasuredPoint> measured_points(Part part, const VerdictShape& shape);
+struct Measurements {
+  std::string where;  // "on an H200 with ..."
+  std::vector<MeasuredPoint> points;
+  int64_t tokens = 0;     // x heads, where it matters how many; else 0
+  bool in_tiles = false;  // on CUDA: of edges in bit tiles, which not every shape has
+};
+// Of the shape's device, type and head dim; without points where there are none.
+Measurements measurements(Part part, const VerdictShape& shape);
 
 }  // namespace edgewise::app

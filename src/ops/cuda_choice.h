@@ -5,17 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "ops/cuda_choice_shape.h"
 #include "ops/cuda_impl.h"
 
 namespace edgewise::ops {
-
-// Clusters as the kernels take them: 32 or 128, missing ones 0.
-inline int64_t padded_clusters(int64_t clusters) {
-  return clusters <= 32 ? 32 : 128;
-}
-
-// Bytes of tiles beyond which attention in fp32 goes by edges, one by one.
-inline constexpr int64_t kLargestFloatTiles = int64_t{1} << 31;
 
 // Edges one by one, both ways.
 bool by_gather(const AttentionInputs& in);

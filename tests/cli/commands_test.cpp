@@ -8,9 +8,13 @@
 
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/io/safetensors.h>
+#include <edgewise/ops/explain.h>
+#include <edgewise/ops/float32_matmul.h>
+#include <edgewise/ops/sample.h>
 #include <edgewise/version.h>
 
 #include "cli/call.h"
+#include "ops/cuda_choice_shape.h"
 
 namespace edgewise::cli {
 namespace {
@@ -114,12 +118,72 @@ TEST(Doctor, KnowsWhatPaysOnAGpuWithoutOne) {
     return result.out;
   };
   EXPECT_THAT(doctor({}),
-              testing::AllOf(HasSubstr("no GPU here: what would run is not known"),
+              testing::AllOf(HasSubstr("no GPU here; on an H200: edges are rare"),
                              HasSubstr("yes: 2.78 times as fast as dense attention, measured on an H200"),
                              HasSubstr("yes: 1.19 times as fast"), testing::Not(HasSubstr("\nedges"))));
   EXPECT_THAT(doctor({"--json"}),
-              testing::AllOf(HasSubstr("\"implementation\": \"unknown\", \"reason\": \"no GPU here"),
+              testing::AllOf(HasSubstr("\"implementation\": \"gather\", \"reason\": \"no GPU here"),
                              HasSubstr("\"step_pays\": \"yes\""), testing::Not(HasSubstr("\"edges\""))));
+}
+
+// What shapes and dtypes decide needs no GPU to be told.
+TEST(Doctor, KnowsWhatNoKernelTakesWithoutAGpu) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU here";
+  const ScratchFolder scratch;
+  const auto doctor = [&](const char* dtype, const char* dim, const char* heads, const char* density) {
+    return call(scratch, {"doctor", "--explain", "--json", "--device", "cuda", "--n", "1024", "--dtype",
+                          dtype, "--dim", dim, "--heads", heads, "--density", density})
+        .out;
+  };
+  const auto falls_back = [](const char* why) {
+    return testing::AllOf(HasSubstr("\"implementation\": \"reference\""), HasSubstr(why),
+                          HasSubstr("\"forward_pays\": \"unknown\""),
+                          HasSubstr("\"step_pays\": \"unknown\""));
+  };
+  EXPECT_THAT(doctor("bf16", "80", "256", "0.1"),
+              falls_back("on any: head dim 80 with 0 clusters is not built"));
+  EXPECT_THAT(doctor("fp64", "32", "256", "0.1"), falls_back("the kernels take bfloat16 and float32"));
+  EXPECT_THAT(doctor("bf16", "32", "70000", "0.1"), falls_back("more than 65,535 items x heads in tiles"));
+  const auto runs = [](const char* kernel) {
+    return HasSubstr("\"implementation\": \"" + std::string(kernel) + "\", \"reason\": \"no GPU here; on");
+  };
+  EXPECT_THAT(doctor("bf16", "32", "256", "0.1"), runs("tiles"));
+  EXPECT_THAT(doctor("bf16", "32", "256", "0.025"), runs("windows and tiles"));
+  EXPECT_THAT(doctor("bf16", "128", "256", "0.025"), runs("tiles"));
+  EXPECT_THAT(doctor("fp32", "32", "256", "0.01"), runs("gather"));
+  EXPECT_THAT(doctor("fp32", "32", "256", "0.5"), runs("tiles"));
+  const Call large = call(scratch, {"doctor", "--explain", "--device", "cuda", "--n", "9000000000"});
+  EXPECT_EQ(large.status, 1);
+  EXPECT_THAT(large.err, HasSubstr("expected at most 2^31 - 1 queries and keys"));
+}
+
+// The limits that are told without a GPU are the kernels' own.
+TEST(Doctor, SaysWithoutAGpuWhatAGpuWouldSay) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  constexpr int64_t kHeads = 4, kLength = 512;
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat, at::kDouble})
+    for (const int64_t dim : {16, 32, 48, 64, 80, 128, 256})
+      for (const double density : {0.01, 0.023, 0.027, 0.1}) {
+        const at::Tensor rows =
+            at::zeros({1, kHeads, kLength, dim}, at::TensorOptions(dtype).device(at::kCUDA));
+        const EdgeSet edges =
+            sample_sbm_edges(at::ones({1, kHeads, kLength, 1}), at::full({1, kHeads, kLength, 1}, density))
+                .to(at::kCUDA);
+        const AttentionChoice found = explain_attention(rows, rows, rows, edges);
+        if (found.reason.find("built for Hopper") != std::string::npos ||
+            found.reason.find("no CUDA kernels") != std::string::npos)
+          GTEST_SKIP() << found.reason;
+        ops::CudaCall call;
+        call.shape = edges.shape();
+        call.dtype = dtype;
+        call.dim = call.value_dim = dim;
+        call.listed_edges = call.known_edges = edges.edge_count();
+        call.matmul = float32_matmul();
+        const ops::CudaChoice told = ops::choose_without_device(call, int64_t{139} << 30);
+        EXPECT_EQ(told.kernel.empty() ? "reference" : told.kernel, found.implementation)
+            << dtype << ", head dim " << dim << ", density " << density;
+        EXPECT_EQ(told.reason, found.reason);
+      }
 }
 
 TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
