@@ -4,7 +4,12 @@ Importing loads the compiled library, which registers ``torch.ops.edgewise.*``:
 
 - ``edge_attention(query, key, value, row_offsets, col_indices, scale=None)``: differentiable attention over edges;
 - ``sample_sbm_edges(query_membership, key_side, *, law, exploration, key_mask, self_loops, seed, step, sampler)``;
-- ``edge_credit(grad_output, query, key, value, row_offsets, col_indices, scale=None, *, estimator, present_form)``.
+- ``edge_credit(grad_output, query, key, value, row_offsets, col_indices, scale=None, *, estimator, present_form)``;
+- ``synchronize()``: waits for the GPUs and raises what was wrong with edges there.
+
+Edges are checked where they lie. On a GPU no call waits for that: a call with bad edges reads nothing out of bounds,
+its results are NaN, and the error is raised by a later call or by ``synchronize()``; with ``CUDA_LAUNCH_BLOCKING=1``
+by the call itself.
 
 The library is looked for in ``EDGEWISE_LIBRARY`` (a file), beside this package, then in the build folders of the source
 tree (``build/cuda``, ``build/release``, ``build/dev``; the newest wins).
@@ -17,7 +22,7 @@ import torch
 
 from . import _fake
 
-__all__ = ["edge_attention", "edge_credit", "library_path", "sample_sbm_edges"]
+__all__ = ["edge_attention", "edge_credit", "library_path", "sample_sbm_edges", "synchronize"]
 
 
 def _find_library() -> Path:
@@ -44,3 +49,4 @@ _fake.register()
 edge_attention = torch.ops.edgewise.edge_attention
 edge_credit = torch.ops.edgewise.edge_credit
 sample_sbm_edges = torch.ops.edgewise.sample_sbm_edges
+synchronize = torch.ops.edgewise.synchronize

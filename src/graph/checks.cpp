@@ -3,6 +3,30 @@
 #include <limits>
 
 namespace edgewise::graph {
+namespace {
+
+using kernels::CsrFault;
+using kernels::CsrFaultKind;
+
+// In the order of kernels/csr_fault.h.
+CsrFault first_fault(const EdgeShape& shape, const int64_t* offsets, const int32_t* columns, int64_t edges) {
+  const int64_t rows = shape.rows();
+  if (offsets[0] != 0) return {CsrFaultKind::kFirstOffset, 0, offsets[0], 0, 0};
+  if (offsets[rows] != edges) return {CsrFaultKind::kLastOffset, 0, offsets[rows], 0, edges};
+  for (int64_t row = 0; row < rows; ++row)
+    if (offsets[row] > offsets[row + 1] || offsets[row + 1] > edges)
+      return {CsrFaultKind::kFallingOffsets, row, offsets[row], offsets[row + 1], 0};
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t e = offsets[row]; e < offsets[row + 1]; ++e) {
+      if (columns[e] < 0 || columns[e] >= shape.keys)
+        return {CsrFaultKind::kColumn, row, columns[e], 0, shape.keys};
+      if (e > offsets[row] && columns[e - 1] >= columns[e])
+        return {CsrFaultKind::kOrder, row, columns[e - 1], columns[e], 0};
+    }
+  return {};
+}
+
+}  // namespace
 
 void check_shape(const char* function, const EdgeShape& shape) {
   const auto fits = [](std::initializer_list<int64_t> factors) {
@@ -35,8 +59,25 @@ void check_token_mask(const char* function, const char* name, const at::Tensor& 
       "] of dtype bool, true = token takes part; got ", mask.scalar_type(), " of shape ", mask.sizes());
 }
 
-void check_csr(const char* function, const EdgeShape& shape, const at::Tensor& row_offsets,
-               const at::Tensor& col_indices) {
+void raise_fault(const char* function, const kernels::CsrFault& fault, const char* more) {
+  using Kind = kernels::CsrFaultKind;
+  TORCH_CHECK_VALUE(fault.kind != Kind::kFirstOffset, function, ": expected row_offsets[0] = 0; got ",
+                    fault.found, more);
+  TORCH_CHECK_VALUE(fault.kind != Kind::kLastOffset, function,
+                    ": expected row_offsets[-1] = number of columns (", fault.limit, "); got ", fault.found,
+                    more);
+  TORCH_CHECK_VALUE(fault.kind != Kind::kFallingOffsets, function,
+                    ": expected row_offsets that never fall; row ", fault.row, " has ", fault.found, " then ",
+                    fault.next, more);
+  TORCH_CHECK_INDEX(fault.kind != Kind::kColumn, function, ": expected columns in [0, ", fault.limit,
+                    "); row ", fault.row, " has ", fault.found, more);
+  TORCH_CHECK_VALUE(fault.kind != Kind::kOrder, function,
+                    ": expected the columns of a row sorted and without repeats; row ", fault.row, " has ",
+                    fault.found, " before ", fault.next, ". Sort and unique them first", more);
+}
+
+void check_csr_sizes(const char* function, const EdgeShape& shape, const at::Tensor& row_offsets,
+                     const at::Tensor& col_indices) {
   TORCH_CHECK_TYPE(row_offsets.scalar_type() == at::kLong, function,
                    ": expected row_offsets of dtype int64; got ", row_offsets.scalar_type());
   TORCH_CHECK_TYPE(col_indices.scalar_type() == at::kInt, function,
@@ -49,27 +90,16 @@ void check_csr(const char* function, const EdgeShape& shape, const at::Tensor& r
   TORCH_CHECK_VALUE(row_offsets.device() == col_indices.device(), function,
                     ": expected row_offsets and col_indices on one device; got ", row_offsets.device(),
                     " and ", col_indices.device());
+}
+
+void check_csr(const char* function, const EdgeShape& shape, const at::Tensor& row_offsets,
+               const at::Tensor& col_indices) {
+  check_csr_sizes(function, shape, row_offsets, col_indices);
   const at::Tensor offsets_cpu = row_offsets.cpu().contiguous(), columns_cpu = col_indices.cpu().contiguous();
-  const int64_t* offsets = offsets_cpu.const_data_ptr<int64_t>();
-  const int32_t* columns = columns_cpu.const_data_ptr<int32_t>();
-  const int64_t edges = columns_cpu.size(0);
-  TORCH_CHECK_VALUE(offsets[0] == 0, function, ": expected row_offsets[0] = 0; got ", offsets[0]);
-  TORCH_CHECK_VALUE(offsets[shape.rows()] == edges, function,
-                    ": expected row_offsets[-1] = number of columns (", edges, "); got ",
-                    offsets[shape.rows()]);
-  for (int64_t row = 0; row < shape.rows(); ++row)
-    TORCH_CHECK_VALUE(offsets[row] <= offsets[row + 1] && offsets[row + 1] <= edges, function,
-                      ": expected row_offsets that never fall; row ", row, " has ", offsets[row], " then ",
-                      offsets[row + 1]);
-  for (int64_t row = 0; row < shape.rows(); ++row) {
-    for (int64_t e = offsets[row]; e < offsets[row + 1]; ++e) {
-      TORCH_CHECK_INDEX(columns[e] >= 0 && columns[e] < shape.keys, function, ": expected columns in [0, ",
-                        shape.keys, "); row ", row, " has ", columns[e]);
-      TORCH_CHECK_VALUE(e == offsets[row] || columns[e - 1] < columns[e], function,
-                        ": expected the columns of a row sorted and without repeats; row ", row, " has ",
-                        columns[e - 1], " before ", columns[e], ". Sort and unique them first");
-    }
-  }
+  raise_fault(function,
+              first_fault(shape, offsets_cpu.const_data_ptr<int64_t>(), columns_cpu.const_data_ptr<int32_t>(),
+                          columns_cpu.size(0)),
+              "");
 }
 
 }  // namespace edgewise::graph

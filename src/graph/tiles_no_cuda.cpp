@@ -1,6 +1,7 @@
-// In place of tiles_cuda.cpp and lists_cuda.cpp in a build without CUDA.
+// In place of csr_cuda.cpp, lists_cuda.cpp and tiles_cuda.cpp in a build without CUDA.
 #include <c10/util/Exception.h>
 
+#include "graph/csr_cuda.h"
 #include "graph/edge_windows.h"
 #include "graph/lists_cuda.h"
 #include "graph/tiles_cuda.h"
@@ -40,6 +41,15 @@ EdgeWindows edge_windows(const EdgeShape&, const at::Tensor&, const SparseHeads&
 
 std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape&, const at::Tensor&, const at::Tensor&) {
   return std::nullopt;
+}
+
+std::optional<SafeCsr> cuda_safe_csr(const char*, const EdgeShape&, const at::Tensor&, const at::Tensor&) {
+  return std::nullopt;
+}
+void raise_csr_fault(at::Device) {}
+void wait_for_csr_faults() {}
+void spoil_results(const SafeCsr&, at::TensorList) {
+  not_built();
 }
 
 }  // namespace edgewise::graph

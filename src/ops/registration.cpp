@@ -4,6 +4,7 @@
 // (FakeTensor, torch.compile) sees shapes without running them.
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -13,6 +14,7 @@
 #include <cmath>
 
 #include "graph/checks.h"
+#include "graph/csr_cuda.h"
 #include "ops/attention_impl.h"
 #include "ops/reference.h"
 
@@ -26,18 +28,39 @@ EdgeShape attention_shape(const char* function, const at::Tensor& query, const a
   return {query.size(0), query.size(1), query.size(2), key.size(2)};
 }
 
-AttentionInputs checked_inputs(const char* function, const at::Tensor& query, const at::Tensor& key,
-                               const at::Tensor& value, const at::Tensor& row_offsets,
-                               const at::Tensor& col_indices, std::optional<double> scale) {
+// Inputs whose edges can be trusted; on CUDA perhaps others than were given, and then the results are spoilt.
+struct Checked {
+  AttentionInputs in;
+  std::optional<graph::SafeCsr> csr;
+
+  void spoil(at::TensorList results) const {
+    if (csr) graph::spoil_results(*csr, results);
+  }
+};
+
+Checked checked_inputs(const char* function, const at::Tensor& query, const at::Tensor& key,
+                       const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                       std::optional<double> scale) {
   // Not EdgeSet::from_csr, whose messages would speak of a call that the user has not made.
   const EdgeShape shape = attention_shape(function, query, key);
   graph::check_shape(function, shape);
-  graph::check_csr(function, shape, row_offsets, col_indices);
-  const EdgeSet edges = EdgeSet::from_trusted_csr(shape, row_offsets.contiguous(), col_indices.contiguous());
+  graph::check_csr_sizes(function, shape, row_offsets, col_indices);
   functional::EdgeAttentionOptions options;
   options.scale = scale;
-  functional::check_attention(query, key, value, edges, options);
-  return attention_inputs(query, key, value, edges, scale);
+  std::optional<graph::SafeCsr> csr;
+  const auto inputs = [&](const at::Tensor& offsets, const at::Tensor& columns) {
+    const EdgeSet edges = EdgeSet::from_trusted_csr(shape, offsets, columns);
+    functional::check_attention(query, key, value, edges, options);
+    return attention_inputs(query, key, value, edges, scale);
+  };
+  if (col_indices.is_cuda()) {
+    TORCH_CHECK_VALUE(col_indices.size(0) <= shape.pairs(), function, ": expected at most ", shape.pairs(),
+                      " columns, one for each pair of ", to_string(shape), "; got ", col_indices.size(0));
+    csr = graph::cuda_safe_csr(function, shape, row_offsets, col_indices);
+    if (csr) return {inputs(csr->row_offsets, csr->col_indices), csr};
+  }
+  graph::check_csr(function, shape, row_offsets, col_indices);
+  return {inputs(row_offsets.contiguous(), col_indices.contiguous()), csr};
 }
 
 std::tuple<at::Tensor, at::Tensor> edge_attention_forward(const at::Tensor& query, const at::Tensor& key,
@@ -45,8 +68,10 @@ std::tuple<at::Tensor, at::Tensor> edge_attention_forward(const at::Tensor& quer
                                                           const at::Tensor& row_offsets,
                                                           const at::Tensor& col_indices,
                                                           std::optional<double> scale) {
-  const AttentionForward result =
-      run_forward(checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale));
+  const Checked checked =
+      checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
+  const AttentionForward result = run_forward(checked.in);
+  checked.spoil({result.output, result.lse});
   return {result.output, result.lse};
 }
 
@@ -68,13 +93,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
     const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const at::Tensor& row_offsets, const at::Tensor& col_indices, const at::Tensor& output,
     const at::Tensor& lse, std::optional<double> scale) {
-  const AttentionInputs in =
+  const Checked checked =
       checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
+  const AttentionInputs& in = checked.in;
   TORCH_CHECK_VALUE(
       grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
       "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
       grad_output.scalar_type(), " of shape ", grad_output.sizes());
   const AttentionBackward result = run_backward(in, checked_forward(in, output, lse), grad_output, {});
+  checked.spoil({result.query, result.key, result.value});
   return {result.query, result.key, result.value};
 }
 
@@ -83,8 +110,8 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                        std::optional<double> scale, c10::string_view estimator,
                        c10::string_view present_form) {
-  const AttentionInputs in =
-      checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
+  const Checked checked = checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
+  const AttentionInputs& in = checked.in;
   const AttentionForward forward = run_forward(in);
   TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
                         grad_output.scalar_type() == forward.output.scalar_type(),
@@ -96,7 +123,9 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
   credit.present_form = parse_present_form(present_form);
   CreditRequest request;
   request.rule = credit_rule(credit);
-  return run_backward(in, forward, grad_output, request).credit;
+  const at::Tensor result = run_backward(in, forward, grad_output, request).credit;
+  checked.spoil(result);
+  return result;
 }
 
 std::tuple<at::Tensor, at::Tensor> sample_sbm_edges_op(const at::Tensor& query_membership,
@@ -287,6 +316,8 @@ TORCH_LIBRARY(edgewise, library) {
       "col_indices, "
       "float? scale=None, *, str estimator=\"counterfactual\", str present_form=\"softmax\") -> Tensor",
       plain);
+  // Waits for the GPUs and raises what was wrong with edges there.
+  library.def("synchronize() -> ()", &graph::wait_for_csr_faults, plain);
   library.def(
       "sample_sbm_edges(Tensor query_membership, Tensor key_side, *, str law=\"bernoulli\", float "
       "exploration=0., "
@@ -303,6 +334,8 @@ TORCH_LIBRARY_IMPL(edgewise, CUDA, library) {
 }
 TORCH_LIBRARY_IMPL(edgewise, Autograd, library) {
   library.impl("edge_attention", &edge_attention_autograd);
+  // Credit has no derivative: an error in backward instead of gradients that are silently missing.
+  library.impl("edge_credit", torch::autograd::autogradNotImplementedFallback());
 }
 TORCH_LIBRARY_IMPL(edgewise, AutocastCPU, library) {
   Autocast<c10::DeviceType::CPU>::register_rules(library);

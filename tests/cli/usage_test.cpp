@@ -36,7 +36,7 @@ TEST(Usage, IsExplainedInOneLine) {
       Case{{"eval", "x", "--checkpoint", "lats"},
            "edgewise eval: --checkpoint: expected best or last; got 'lats'; did you mean last?"},
       Case{{"data", "listops", "--out", "x", "--train", "many"},
-           "edgewise data listops: --train: expected a whole number of at least 0; got 'many'; see "
+           "edgewise data listops: --train: expected a whole number of at least 1; got 'many'; see "
            "edgewise data "
            "listops --help"},
       Case{{"sample", "x", "--exploration", "-0.5"},

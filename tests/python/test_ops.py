@@ -86,6 +86,30 @@ def test_autocast_on_cuda():
         assert edgewise.edge_attention(q.half(), k, v, *edges).dtype == torch.float32
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_bad_edges_on_cuda_are_told_later():
+    q, k, v, mask = (x.detach().cuda() for x in inputs(torch.float32))
+    offsets, columns = (x.cuda() for x in csr(mask.cpu()))
+    bad = columns.clone()
+    bad[0] = 99
+    assert edgewise.edge_attention(q, k, v, offsets, bad).isnan().all()
+    with pytest.raises(IndexError, match="an earlier call"):
+        edgewise.synchronize()
+    assert not edgewise.edge_attention(q, k, v, offsets, columns).isnan().any()
+    edgewise.synchronize()
+
+
+def test_synchronize_is_harmless_without_a_gpu():
+    edgewise.synchronize()
+
+
+def test_credit_has_no_silent_gradient():
+    q, k, v, mask = inputs()
+    credit = edgewise.edge_credit(torch.randn(2, 3, 5, 8, dtype=torch.float64), q, k, v, *csr(mask))
+    with pytest.raises(RuntimeError, match="edge_credit is not implemented"):
+        credit.sum().backward()
+
+
 def test_opcheck():
     q, k, v, mask = inputs()
     torch.library.opcheck(torch.ops.edgewise.edge_attention.default, (q, k, v, *csr(mask)))
