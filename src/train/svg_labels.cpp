@@ -53,9 +53,9 @@ std::vector<Label> place_labels(const std::vector<LabelledPoint>& points, double
     for (const Label& place : kPlaces) {
       const Label label{point.x + place.x, point.y + place.y, place.anchor};
       const Rectangle rectangle = rectangle_of(label, needed, text_size);
-      const double area = needed * (rectangle.bottom - rectangle.top);
       // What lies outside is cut off, which is worse than being covered.
-      double covered = 10 * (area - common_area(rectangle, {0, 0, width, height}));
+      double covered =
+          10 * (common_area(rectangle, rectangle) - common_area(rectangle, {0, 0, width, height}));
       for (const Rectangle& other : taken) covered += common_area(rectangle, other);
       if (covered < least) least = covered, best = label, best_rectangle = rectangle;
       if (point.label.empty() || covered == 0) break;

@@ -204,6 +204,9 @@ TEST(SvgLabels, KeepApart) {
     }
   }
   EXPECT_TRUE(place_labels({}, 11, 300, 200).empty());
+  // With nothing in the way, above on the right, wherever rounding leaves the corners.
+  for (const double x : {50.1, 128.7, 141.63})
+    EXPECT_STREQ(place_labels({{.x = x, .y = x, .label = "0.2"}}, 11, 300, 200)[0].anchor, "start") << x;
 }
 
 TEST(SvgPlot, LongSeriesStaySmall) {
