@@ -7,7 +7,7 @@ Importing loads the compiled library, which registers ``torch.ops.edgewise.*``:
 - ``edge_credit(grad_output, query, key, value, row_offsets, col_indices, scale=None, *, estimator, present_form)``;
 - ``synchronize()``: waits for the GPUs and raises what was wrong with edges there.
 
-Edges are checked where they lie. On a GPU no call waits for that: a call with bad edges reads nothing out of bounds,
+Edges are checked where they lie. On a Hopper GPU no call waits for that (other GPUs copy them to the host first): a call with bad edges reads nothing out of bounds,
 its results are NaN, and the error is raised by a later call or by ``synchronize()``; with ``CUDA_LAUNCH_BLOCKING=1``
 by the call itself.
 
@@ -49,4 +49,9 @@ _fake.register()
 edge_attention = torch.ops.edgewise.edge_attention
 edge_credit = torch.ops.edgewise.edge_credit
 sample_sbm_edges = torch.ops.edgewise.sample_sbm_edges
-synchronize = torch.ops.edgewise.synchronize
+
+
+@torch.compiler.disable  # an op without tensors would be taken out of a traced program
+def synchronize():
+    """Waits for the GPUs and raises what was wrong with edges that earlier calls were given there."""
+    torch.ops.edgewise.synchronize()

@@ -25,8 +25,8 @@ using kernels::cuda::CsrReport;
 
 // Where the faults of one device arrive. Kept until the process ends: the device may write at any time.
 struct Mailbox {
-  CsrReport* report = nullptr;  // pinned
-  at::Tensor reported;          // [1] int32 on the device
+  CsrReport* report = nullptr;   // pinned
+  uint32_t* reported = nullptr;  // on the device
   std::mutex reading;
 };
 
@@ -46,10 +46,15 @@ Mailbox& mailbox(at::Device device) {
   void* memory = nullptr;
   C10_CUDA_CHECK(cudaHostAlloc(&memory, sizeof(CsrReport), cudaHostAllocPortable | cudaHostAllocMapped));
   made->report = new (memory) CsrReport{};
-  void* flag = nullptr;
-  C10_CUDA_CHECK(cudaMalloc(&flag, sizeof(int32_t)));
-  C10_CUDA_CHECK(cudaMemset(flag, 0, sizeof(int32_t)));
-  made->reported = at::from_blob(flag, {1}, at::TensorOptions().dtype(at::kInt).device(device));
+  void* count = nullptr;
+  C10_CUDA_CHECK(cudaMalloc(&count, sizeof(uint32_t)));
+  made->reported = static_cast<uint32_t*>(count);
+  // On a stream that waits for nobody, so that the count is there before any check.
+  cudaStream_t stream = nullptr;
+  C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  C10_CUDA_CHECK(cudaMemsetAsync(count, 0, sizeof(uint32_t), stream));
+  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+  C10_CUDA_CHECK(cudaStreamDestroy(stream));
   mailboxes[index].store(made, std::memory_order_release);
   return *made;
 }
@@ -74,17 +79,14 @@ std::optional<CsrReport> take_report(Mailbox& box) {
   if (kind.load(std::memory_order_acquire) == CsrFaultKind::kNone) return std::nullopt;
   const CsrReport found = *box.report;
   kind.store(CsrFaultKind::kNone, std::memory_order_release);
-  const c10::cuda::CUDAGuard guard(box.reported.device());
-  C10_CUDA_CHECK(
-      cudaMemsetAsync(box.reported.mutable_data_ptr(), 0, sizeof(int32_t), at::cuda::getCurrentCUDAStream()));
+  std::atomic_ref(box.report->acknowledged).fetch_add(1, std::memory_order_release);
   return found;
 }
 
 }  // namespace
 
 void raise_csr_fault(at::Device device) {
-  // Not while a graph is recorded: freeing the mailbox would become part of it.
-  if (!is_hopper(device) || is_capturing()) return;
+  if (!is_hopper(device)) return;
   if (const auto found = take_report(mailbox(device)))
     raise_fault(found->function, found->fault,
                 "; an earlier call had these edges, its results are NaN. CUDA_LAUNCH_BLOCKING=1 makes such a "
@@ -119,7 +121,7 @@ std::optional<SafeCsr> cuda_safe_csr(const char* function, const EdgeShape& shap
   params.safe_offsets = safe.row_offsets.mutable_data_ptr<int64_t>();
   params.safe_columns = safe.col_indices.mutable_data_ptr<int32_t>();
   params.function = function;
-  params.reported = box.reported.mutable_data_ptr<int32_t>();
+  params.reported = box.reported;
   params.report = box.report;
   check_launch("csr_check", kernels::cuda::launch_csr_check(params, current_stream()));
   if (is_blocking() && !is_capturing()) {

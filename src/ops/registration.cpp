@@ -28,6 +28,11 @@ EdgeShape attention_shape(const char* function, const at::Tensor& query, const a
   return {query.size(0), query.size(1), query.size(2), key.size(2)};
 }
 
+void check_device(const char* function, const char* name, const at::Tensor& tensor, const at::Tensor& query) {
+  TORCH_CHECK_VALUE(tensor.device() == query.device(), function, ": expected ", name, " on ", query.device(),
+                    ", where query is; got ", tensor.device());
+}
+
 // Inputs whose edges can be trusted; on CUDA perhaps others than were given, and then the results are spoilt.
 struct Checked {
   AttentionInputs in;
@@ -71,8 +76,10 @@ std::tuple<at::Tensor, at::Tensor> edge_attention_forward(const at::Tensor& quer
   const Checked checked =
       checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
   const AttentionForward result = run_forward(checked.in);
-  checked.spoil({result.output, result.lse});
-  return {result.output, result.lse};
+  // Contiguous, as tracing was told below.
+  const at::Tensor output = result.output.contiguous(), lse = result.lse.contiguous();
+  checked.spoil({output, lse});
+  return {output, lse};
 }
 
 AttentionForward checked_forward(const AttentionInputs& in, const at::Tensor& output, const at::Tensor& lse) {
@@ -96,13 +103,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
   const Checked checked =
       checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
   const AttentionInputs& in = checked.in;
+  check_device("edge_attention_backward", "grad_output", grad_output, query);
+  check_device("edge_attention_backward", "output", output, query);
+  check_device("edge_attention_backward", "lse", lse, query);
   TORCH_CHECK_VALUE(
       grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
       "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
       grad_output.scalar_type(), " of shape ", grad_output.sizes());
   const AttentionBackward result = run_backward(in, checked_forward(in, output, lse), grad_output, {});
-  checked.spoil({result.query, result.key, result.value});
-  return {result.query, result.key, result.value};
+  const at::Tensor grad_query = result.query.contiguous(), grad_key = result.key.contiguous(),
+                   grad_value = result.value.contiguous();
+  checked.spoil({grad_query, grad_key, grad_value});
+  return {grad_query, grad_key, grad_value};
 }
 
 // dL/d(edge present) on the given edges; see edgewise/ops/edge_credit.h for the estimators.
@@ -112,7 +124,10 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
                        c10::string_view present_form) {
   const Checked checked = checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
   const AttentionInputs& in = checked.in;
-  const AttentionForward forward = run_forward(in);
+  // On a GPU only the plain versions give numbers per edge.
+  const AttentionForward forward =
+      run_forward(in, query.is_cpu() ? functional::Backend::kAuto : functional::Backend::kReference);
+  check_device("edge_credit", "grad_output", grad_output, query);
   TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
                         grad_output.scalar_type() == forward.output.scalar_type(),
                     "edge_credit: expected grad_output ", forward.output.scalar_type(), " of shape ",
@@ -123,7 +138,7 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
   credit.present_form = parse_present_form(present_form);
   CreditRequest request;
   request.rule = credit_rule(credit);
-  const at::Tensor result = run_backward(in, forward, grad_output, request).credit;
+  const at::Tensor result = run_backward(in, forward, grad_output, request).credit.contiguous();
   checked.spoil(result);
   return result;
 }

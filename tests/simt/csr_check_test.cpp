@@ -30,7 +30,7 @@ Found check(const EdgeShape& shape, const at::Tensor& offsets, const at::Tensor&
   p.safe_offsets = found.offsets.mutable_data_ptr<int64_t>();
   p.safe_columns = found.columns.mutable_data_ptr<int32_t>();
   p.function = "f";
-  p.reported = found.reported.mutable_data_ptr<int32_t>();
+  p.reported = reinterpret_cast<uint32_t*>(found.reported.mutable_data_ptr<int32_t>());
   p.report = &found.report;
   EXPECT_EQ(kernels::cuda::launch_csr_check(p, nullptr), 0);
   return found;
@@ -117,11 +117,18 @@ TEST(CsrCheck, OneReportUntilItIsRead) {
   p.fault_place = reinterpret_cast<uint64_t*>(found.place.mutable_data_ptr<int64_t>());
   p.safe_offsets = found.offsets.mutable_data_ptr<int64_t>();
   p.safe_columns = found.columns.mutable_data_ptr<int32_t>();
-  p.reported = found.reported.mutable_data_ptr<int32_t>();
+  p.reported = reinterpret_cast<uint32_t*>(found.reported.mutable_data_ptr<int32_t>());
   p.report = &found.report;
   EXPECT_EQ(kernels::cuda::launch_csr_check(p, nullptr), 0);
   EXPECT_EQ(found.report.fault.kind, kernels::CsrFaultKind::kFirstOffset);
   EXPECT_NE(found.place.item<int64_t>(), 0);
+  // Once the host has read it there is room again.
+  found.report.fault.kind = kernels::CsrFaultKind::kNone;
+  ++found.report.acknowledged;
+  found.place.zero_();
+  EXPECT_EQ(kernels::cuda::launch_csr_check(p, nullptr), 0);
+  EXPECT_EQ(found.report.fault.kind, kernels::CsrFaultKind::kColumn);
+  EXPECT_EQ(found.reported.item<int32_t>(), 2);
 }
 
 TEST(CsrCheck, NothingAtAll) {

@@ -1,6 +1,7 @@
 // A CSR from outside is checked where it lies, so that no call waits for the device: what is wrong is told to
 // the host later, and until then nobody reads beyond anything, because what goes on is a copy that is right
-// whatever came in. Of two faults the one that the host's check (graph/checks.cpp) would name first wins.
+// whatever came in (unless another stream changes it meanwhile). Of two faults the one that the host's check
+// (graph/checks.cpp) would name first wins.
 //
 // Bytes: offsets and columns are read twice and written once, 12 per edge.
 #include "kernels/cuda/csr_params.h"
@@ -70,13 +71,14 @@ __device__ CsrFault described(const CsrCheckParams& p, uint64_t place) {
   const int64_t row = row_of(p, at);
   const int32_t column = p.columns[at];
   if (column < 0 || column >= p.keys) return {CsrFaultKind::kColumn, row, column, 0, p.keys};
-  return {CsrFaultKind::kOrder, row, p.columns[at - 1], column, 0};
+  return {CsrFaultKind::kOrder, row, p.columns[at > 0 ? at - 1 : 0], column, 0};
 }
 
 __device__ void report(const CsrCheckParams& p, uint64_t place) {
-  if (!p.report || atomicAdd(p.reported, 1) != 0) return;
-  const CsrFault fault = described(p, place);
   volatile CsrReport& out = *p.report;
+  const uint32_t read = out.acknowledged;  // as many as were written: there is room
+  if (atomicCAS(p.reported, read, read + 1) != read) return;
+  const CsrFault fault = described(p, place);
   out.function = p.function;
   out.fault.row = fault.row, out.fault.found = fault.found, out.fault.next = fault.next;
   out.fault.limit = fault.limit;

@@ -8,8 +8,9 @@ namespace edgewise::kernels::cuda {
 
 // A fault of some call, for a host that looks at it whenever it likes.
 struct CsrReport {
-  CsrFault fault;
-  const char* function;  // what the call was; never read on the device
+  CsrFault fault;             // its kind is written last
+  const char* function;       // what the call was; never read on the device
+  uint32_t acknowledged = 0;  // reports that the host has read: it counts them
 };
 
 struct CsrCheckParams {
@@ -20,10 +21,9 @@ struct CsrCheckParams {
   // What may be read without fear: the CSR itself, or one with as many edges if it has a fault.
   int64_t* safe_offsets = nullptr;  // [rows + 1] out
   int32_t* safe_columns = nullptr;  // [edges] out
-  // The first fault that nobody has looked at yet goes to `report`, host memory that the device may write,
-  // whose `kind` is written last.
+  // A fault goes to `report`, host memory that the device may write, if the host has read the one before.
   const char* function = nullptr;
-  int32_t* reported = nullptr;  // device memory: 0 = `report` is free
+  uint32_t* reported = nullptr;  // device memory: reports so far
   CsrReport* report = nullptr;
 };
 int launch_csr_check(const CsrCheckParams& params, Stream stream);  // a cudaError_t

@@ -275,6 +275,10 @@ template <typename T, typename U>
 T atomicAdd(T* at, U value) {
   return std::exchange(*at, static_cast<T>(*at + value));
 }
+template <typename T>
+T atomicCAS(T* at, T expected, T value) {
+  return std::exchange(*at, *at == expected ? value : *at);
+}
 template <typename T, typename U>
 T atomicOr(T* at, U value) {
   return std::exchange(*at, *at | value);
