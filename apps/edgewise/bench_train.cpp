@@ -42,7 +42,8 @@ struct Contender {
         model(train::build_model(recipe, dataset)),
         optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                                 .eps = recipe.train.adam_eps,
-                                                .weight_decay = recipe.train.weight_decay}) {
+                                                .weight_decay = recipe.train.weight_decay,
+                                                .edge_rate = recipe.train.edge_rate}) {
     model->train();
     if (!recipe.train.cuda_graph) return;
     const std::string reason = train::pass_graphs_refusal(recipe, dataset);

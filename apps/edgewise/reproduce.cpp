@@ -281,6 +281,7 @@ std::string remarks(const Run& run) {
   if (run.recipe.train.average > 0) add("average " + short_number(run.recipe.train.average));
   if (run.recipe.model.dropout != train::ModelRecipe().dropout)
     add("dropout " + short_number(run.recipe.model.dropout));
+  if (run.recipe.train.edge_rate != 1) add("train.edge_rate = " + short_number(run.recipe.train.edge_rate));
   if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
   if (run.recipe.model.token_dropout > 0)
     add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));

@@ -1,10 +1,13 @@
+#include <edgewise/edges/edge_source.h>
 #include <edgewise/train/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -20,10 +23,22 @@ std::vector<std::pair<std::string, at::Tensor>> named(const torch::nn::Module& m
   return result;
 }
 
-std::vector<at::Tensor> values(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
-  std::vector<at::Tensor> result;
-  for (const auto& [name, parameter] : parameters) result.push_back(parameter);
-  return result;
+// One group, or a second one of the parameters that choose edges.
+std::vector<torch::optim::OptimizerParamGroup> groups_of(
+    const torch::nn::Module& model, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+    double edge_rate) {
+  std::set<const void*> of_sources;
+  if (edge_rate != 1)
+    for (const auto& module : model.modules(/*include_self=*/false))
+      if (dynamic_cast<const EdgeSource*>(module.get()))
+        for (const at::Tensor& parameter : module->parameters())
+          of_sources.insert(parameter.unsafeGetTensorImpl());
+  std::vector<at::Tensor> others, chosen;
+  for (const auto& [name, parameter] : parameters)
+    (of_sources.count(parameter.unsafeGetTensorImpl()) ? chosen : others).push_back(parameter);
+  std::vector<torch::optim::OptimizerParamGroup> groups = {torch::optim::OptimizerParamGroup(others)};
+  if (!chosen.empty()) groups.emplace_back(chosen);
+  return groups;
 }
 
 void check_moment(const std::string& name, const at::Tensor& found, const at::Tensor& parameter) {
@@ -37,10 +52,11 @@ void check_moment(const std::string& name, const at::Tensor& found, const at::Te
 
 Optimizer::Optimizer(const torch::nn::Module& model, const OptimizerOptions& options)
     : parameters_(named(model)),
-      adam_(values(parameters_), torch::optim::AdamWOptions()
-                                     .betas(std::make_tuple(0.9, options.beta2))
-                                     .eps(options.eps)
-                                     .weight_decay(options.weight_decay)) {}
+      adam_(groups_of(model, parameters_, options.edge_rate), torch::optim::AdamWOptions()
+                                                                  .betas(std::make_tuple(0.9, options.beta2))
+                                                                  .eps(options.eps)
+                                                                  .weight_decay(options.weight_decay)),
+      edge_rate_(options.edge_rate) {}
 
 void Optimizer::zero_grad() {
   adam_.zero_grad();
@@ -52,9 +68,11 @@ struct Optimizer::Guard {
 };
 
 void Optimizer::set(const SchedulePoint& point) {
+  double factor = 1;
   for (auto& group : adam_.param_groups()) {
     auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
-    options.lr(point.learning_rate);
+    options.lr(point.learning_rate *
+               std::exchange(factor, edge_rate_));  // the second group is of edge sources
     options.betas(std::make_tuple(point.beta1, std::get<1>(options.betas())));
   }
 }

@@ -180,6 +180,8 @@ std::vector<RecipeField> make_fields() {
       field(train, &T::weight_decay, "train.weight_decay", "AdamW's", at_least(0)),
       field(train, &T::adam_eps, "train.adam_eps", "AdamW's epsilon", above(0)),
       field(train, &T::beta2, "train.beta2", "AdamW's second decay", below_one()),
+      field(train, &T::edge_rate, "train.edge_rate",
+            "times the learning rate: the rate of the parameters that choose edges (clusters, predictors)", at_least(0)),
       field(train, &T::grad_clip, "train.grad_clip", "largest norm of the whole gradient; 0 = no limit", at_least(0)),
       field(train, &T::density_weight, "train.density_weight", "lambda: weight of the mean edge density in the loss",
             at_least(0)),

@@ -17,6 +17,7 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-6;
   double weight_decay = 0;
+  double edge_rate = 1;  // times the learning rate: the rate of the parameters of edge sources
 };
 
 class Optimizer {
@@ -46,7 +47,8 @@ class Optimizer {
   void step_on_gpu(const Guard& guard);
 
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
-  torch::optim::AdamW adam_;
+  torch::optim::AdamW adam_;  // a group of its own for edge sources if they have a rate of their own
+  double edge_rate_;
 };
 
 }  // namespace edgewise::train

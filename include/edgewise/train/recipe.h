@@ -132,6 +132,7 @@ struct TrainRecipe {
   double weight_decay = 0;
   double adam_eps = 1e-6;
   double beta2 = 0.999;
+  double edge_rate = 1;
   double grad_clip = 0;
   double density_weight = 0;
   int64_t density_start = 0;
