@@ -1,7 +1,6 @@
 #include "graph/csr_cuda.h"
 
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -19,7 +18,6 @@
 namespace edgewise::graph {
 namespace {
 
-using kernels::CsrFault;
 using kernels::CsrFaultKind;
 using kernels::cuda::CsrReport;
 
