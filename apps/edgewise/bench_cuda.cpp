@@ -20,7 +20,6 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -30,6 +29,7 @@
 #include "bench_case.h"
 #include "bench_cells.h"
 #include "bench_cuda_report.h"
+#include "device_timing.h"
 #include "published_path.h"
 #include "validators.h"
 
@@ -46,6 +46,7 @@ struct Arguments {
   std::string dtype = "bf16";
   bool allow_tf32 = false;  // of fp32
   int repeats = 20;
+  bool graph = false;
   bool others = false, json = false;
   int64_t blocks = 0;       // also masks of blocks of this size on the diagonal
   int64_t long_tokens = 0;  // instead: one long sequence, so many edges a row
@@ -59,24 +60,8 @@ struct Arguments {
     if (dtype == "fp32") name += ", fp32 " + std::string(to_string(float32_matmul()));
     return name;
   }
+  DeviceTiming timing() const { return {repeats, graph}; }
 };
-
-// Median over five rounds of a queue of calls: the device never waits for the host unless the call itself
-// makes it.
-double device_ms(int repeats, const Body& body) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> rounds;
-  for (int round = 0; round < 6; ++round) {
-    torch::cuda::synchronize();
-    const auto start = Clock::now();
-    for (int n = 0; n < repeats; ++n) body();
-    torch::cuda::synchronize();
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count() / repeats;
-    if (round > 0) rounds.push_back(ms);  // the first one warms up
-  }
-  std::sort(rounds.begin(), rounds.end());
-  return rounds[rounds.size() / 2];
-}
 
 // Inputs of one attention, with gradients wanted.
 struct Inputs {
@@ -115,13 +100,14 @@ struct Times {
 };
 
 // An attention as a function of the inputs' q, k, v.
-Times time_attention(const Arguments& a, const Inputs& in, const std::function<at::Tensor()>& attention) {
+Times time_attention(const DeviceTiming& timing, const Inputs& in,
+                     const std::function<at::Tensor()>& attention) {
   Times result;
-  result.forward = device_ms(a.repeats, [&] {
+  result.forward = device_ms(timing, [&] {
     const at::NoGradGuard guard;
     attention();
   });
-  result.both = device_ms(a.repeats, [&] {
+  result.both = device_ms(timing, [&] {
     in.drop_gradients();
     attention().backward(in.grad);
   });
@@ -140,8 +126,9 @@ Times time_dense(const Arguments& a, const Inputs& in) {
     context.setSDPUseFlash(!fp32 && !first);
     context.setSDPUseMemEfficient(fp32 && first);
     context.setSDPUseMath(fp32 && !first);
-    const Times times = time_attention(
-        a, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value, {}, a.dropout); });
+    const Times times = time_attention(a.timing(), in, [&] {
+      return at::scaled_dot_product_attention(in.query, in.key, in.value, {}, a.dropout);
+    });
     best.forward = std::min(best.forward, times.forward);
     best.both = std::min(best.both, times.both);
     best.backward = std::min(best.backward, times.backward);
@@ -195,13 +182,13 @@ void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Ro
   at::Tensor offsets = at::zeros({heads * n + 1}, int_options.dtype(at::kLong));
   offsets.narrow(0, 1, heads * n).copy_(at::cumsum(degrees.repeat({heads}), 0, at::kLong));
   const EdgeSet edges = EdgeSet::from_trusted_csr({items, a.heads, n, n}, offsets, columns.repeat({heads}));
-  const Times times =
-      time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
+  const Times times = time_attention(
+      a.timing(), in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double density = static_cast<double>(size) / static_cast<double>(n);
   found.times.push_back({a.row("forward, blocks on the diagonal"), n, in.query.size(3), 0, density,
-                         times.forward, dense.forward, a.dtype});
+                         times.forward, dense.forward, a.dtype, a.graph});
   found.times.push_back({a.row("backward, blocks on the diagonal"), n, in.query.size(3), 0, density,
-                         times.backward, dense.backward, a.dtype});
+                         times.backward, dense.backward, a.dtype, a.graph});
 }
 
 // One long sequence with a few random edges a row, where no dense attention is measured beside it.
@@ -219,8 +206,8 @@ int run_long(const Arguments& a) {
   const EdgeSet edges = EdgeSet::from_trusted_csr(
       {1, heads, n, n}, at::arange(n + 1, int_options) * a.row_edges, columns.to(at::kInt).reshape(-1));
   edges.transposed();  // kept with the edges
-  const Times times =
-      time_attention(a, in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
+  const Times times = time_attention(
+      a.timing(), in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double count = static_cast<double>(n * a.row_edges);
   std::cout << "{\"case\": \"long sequence\", \"n\": " << n << ", \"heads\": " << heads
             << ", \"dim\": " << dim << ", \"edges_per_row\": " << a.row_edges << ", \"dtype\": \"" << a.dtype
@@ -231,6 +218,7 @@ int run_long(const Arguments& a) {
 
 void measure_density(const Arguments& a, Inputs& in, const Times& dense, double density, Rows& found) {
   const int64_t n = in.query.size(2), dim = in.query.size(3);
+  const DeviceTiming timing = a.timing();
   bool first = true;
   for (const int64_t clusters : a.clusters) {
     set_memberships(in, clusters, density);
@@ -249,23 +237,23 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     options.dropout_p = a.dropout;
     const EdgeSet edges = sample();
     const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
-      found.times.push_back({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype});
+      found.times.push_back({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype, a.graph});
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
-    const Times given = time_attention(a, in, plain);
+    const Times given = time_attention(timing, in, plain);
     if (first) {
       add("forward, edges given", 0, given.forward, dense.forward);
       add("backward, edges given", 0, given.backward, dense.backward);
     }
     add("sampling + forward", clusters,
-        device_ms(a.repeats,
+        device_ms(timing,
                   [&] {
                     const at::NoGradGuard guard;
                     functional::edge_attention(in.query, in.key, in.value, sample(), options);
                   }),
         dense.forward);
     credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
-    const Times learned = time_attention(a, in, [&] {
+    const Times learned = time_attention(timing, in, [&] {
       return functional::edge_attention(in.query, in.key, in.value, edges, credit, options).output;
     });
     add("backward with memberships and probes", clusters, learned.both - given.forward, dense.backward);
@@ -276,10 +264,9 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       ++options.random.step;
       functional::edge_attention(in.query, in.key, in.value, fresh, credit, options).output.backward(in.grad);
     };
-    add("training step", clusters, device_ms(a.repeats, step), dense.both);
+    add("training step", clusters, device_ms(timing, step), dense.both);
+    const DeviceTiming few{3, /*graph=*/false};  // they take long
     if (a.others && first) {
-      Arguments few = a;
-      few.repeats = 3;
       const at::Tensor mask = edges.to_mask();
       const Times masked = time_attention(
           few, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value, mask); });
@@ -299,7 +286,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
         in.drop_gradients();
         published_attention({in.query, in.key, in.value, in.membership, in.key_side}).backward(in.grad);
       };
-      add("published path, training step", clusters, device_ms(3, published_step), dense.both);
+      add("published path, training step", clusters, device_ms(few, published_step), dense.both);
       in.drop_gradients();
       credit.probes.reset();  // of the last step
       const double mine = cuda_peak_bytes(step);
@@ -395,6 +382,9 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
   command->add_option("--repeats", arguments->repeats, "calls per round, of six rounds")
       ->capture_default_str()
       ->check(whole_number(1));
+  command->add_flag(
+      "--graph", arguments->graph,
+      "calls recorded once and replayed as CUDA graphs, dense ones too (not those of --others)");
   command->add_flag("--others", arguments->others,
                     "also boolean masks, the published path, gather and scatter");
   command->add_option("--blocks", arguments->blocks, "also edges in blocks of this size on the diagonal")

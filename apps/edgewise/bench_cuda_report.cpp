@@ -21,7 +21,8 @@ void CudaReport::add(CudaRow row) {
     std::cout << "{\"case\": \"" << row.name << "\", \"n\": " << row.n << ", \"dim\": " << row.dim
               << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density << ", \"dtype\": \""
               << row.dtype << "\", \"edgewise_ms\": " << row.ms << ", \"dense_ms\": " << row.dense_ms
-              << ", \"ratio\": " << row.ms / row.dense_ms << "}" << std::endl;
+              << ", \"ratio\": " << row.ms / row.dense_ms << (row.graph ? ", \"graph\": true}" : "}")
+              << std::endl;
   table_.add({row.name, std::to_string(row.n), std::to_string(row.dim),
               row.clusters ? std::to_string(row.clusters) : "-", percent(row.density, 1), fixed(row.ms, 3),
               fixed(row.dense_ms, 3), fixed(row.ms / row.dense_ms, 2)});
@@ -36,7 +37,8 @@ void CudaReport::read(const std::string& path) {
                       "; got ", line);
     if (!values.contains("dense_ms")) continue;
     add({values.at("case"), values.at("n"), values.at("dim"), values.at("clusters"), values.at("density"),
-         values.at("edgewise_ms"), values.at("dense_ms"), values.value("dtype", "bf16")});
+         values.at("edgewise_ms"), values.at("dense_ms"), values.value("dtype", "bf16"),
+         values.value("graph", false)});
   }
 }
 
@@ -102,8 +104,9 @@ void CudaReport::plot(const std::string& path) const {
         percent(density, 0) + " of all pairs", "n",
         [&](const CudaRow& row) { return row.density == density; },
         [](const CudaRow& row) { return static_cast<double>(row.n); });
-  const std::string title =
-      "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, bf16";
+  const bool graphs = std::ranges::all_of(rows_, &CudaRow::graph);
+  const std::string title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) +
+                            " clusters, bf16" + (graphs ? ", CUDA graphs" : "");
   io::write_file_atomically(path, train::render_svg(panels, {.title = title}));
 }
 

@@ -14,6 +14,7 @@ struct CudaRow {
   int64_t n = 0, dim = 0, clusters = 0;  // clusters: 0 = nobody learns
   double density = 0, ms = 0, dense_ms = 0;
   std::string dtype = "bf16";
+  bool graph = false;  // both replayed as CUDA graphs
 };
 
 // What a training step holds at its peak, ours and the published path's, beyond its inputs.
