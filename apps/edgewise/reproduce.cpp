@@ -276,7 +276,8 @@ std::string remarks(const Run& run) {
                                             : "";
   const auto add = [&](const std::string& remark) { text += (text.empty() ? "" : "; ") + remark; };
   if (run.test && run.recipe.data.validation == "test")
-    add("checkpoint chosen on the test set, as published");
+    add(run.is_best_look ? "the best look at the test set, as published"
+                         : "checkpoint chosen on the test set, as published");
   if (of_other_data(run)) add("other data than the paper's");
   if (run.recipe.train.average > 0) add("average " + short_number(run.recipe.train.average));
   if (run.recipe.model.dropout != train::ModelRecipe().dropout)

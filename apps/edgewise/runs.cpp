@@ -68,6 +68,7 @@ Run read_run(const std::string& folder, const std::string& command) {
   run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name =
       run.bits.name = run.name;
   std::vector<double> speeds;
+  TestFigures best_look;
   for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
     const std::string what = kind ? std::get<std::string>(*kind) : "";
@@ -89,6 +90,7 @@ Run read_run(const std::string& folder, const std::string& command) {
       if (is_best) {
         run.best_validation = accuracy;
         run.best_density = number_of(record, "density");
+        best_look = {accuracy, number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
         if (is_text) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
         run.validations_since_best = 0;
@@ -108,6 +110,12 @@ Run read_run(const std::string& folder, const std::string& command) {
       run.test->precision = optional_number("edge_precision");
       run.test->recall = optional_number("edge_recall");
     }
+  }
+  // Where the test set validates, the best look at it is the test, also of a run that was stopped.
+  if (!run.test && run.best_step > 0 && run.recipe.data.validation == "test" &&
+      run.recipe.train.eval_batches == 0) {
+    run.test = best_look;
+    run.is_best_look = true;
   }
   for (size_t i = 0; i < run.head_densities.size(); ++i) {
     const auto heads = static_cast<size_t>(run.recipe.model.heads);

@@ -29,7 +29,8 @@ struct Run {
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
   std::vector<train::Series> head_densities;       // in training, one per layer and head
   std::vector<std::string> head_names;             // "layer 0, head 1"
-  std::optional<TestFigures> test;                 // of the best checkpoint; none before the end
+  std::optional<TestFigures> test;                 // of the best checkpoint; none before the end, but
+  bool is_best_look = false;                       // the best validation where the test set validates
   double best_validation = -1, best_density = -1;  // mean density in the same validation
   std::optional<double> best_bits;                 // per character in validation, of texts
   int64_t best_step = 0;

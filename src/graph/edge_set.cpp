@@ -21,6 +21,7 @@
 #include <limits>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "graph/checks.h"
 #include "graph/edge_windows.h"
@@ -43,13 +44,27 @@ struct EdgeSet::Layouts {
   at::Tensor edges_per_head;  // [B, H] int64
   at::Tensor mask;
   std::optional<graph::EdgeUnits> units;
+  bool squares_alone = false;                    // tiles hold anything outside of the units,
+  std::optional<graph::SparseHeads> dirty;       // or only those of these heads do
   std::optional<graph::EdgeWindows> windows[2];  // by queries, by keys
   double windows_asked_for[2] = {-1, -1};        // the density
   graph::SparseHeads missing;                    // in transposed_tiles
 
   void make_csr() {
     const std::lock_guard lock(mutex);
-    if (!col_indices.defined()) std::tie(row_offsets, col_indices) = graph::csr_from_tiles(shape, tiles);
+    if (!col_indices.defined())
+      std::tie(row_offsets, col_indices) = graph::csr_from_tiles(shape, whole_tiles());
+  }
+  // Of all heads but these.
+  const at::Tensor& whole_tiles(const graph::SparseHeads& without = {}) {
+    const std::lock_guard lock(mutex);
+    if (!tiles.defined()) tiles = graph::tiles_from_csr(shape, row_offsets, col_indices);
+    if (squares_alone && dirty != without) {
+      graph::cuda_clear_outside(shape, *units, without, tiles);
+      dirty = without;
+      squares_alone = without.edges_per_head.defined();
+    }
+    return tiles;
   }
 };
 
@@ -108,6 +123,7 @@ EdgeSet EdgeSet::from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at
 EdgeSet EdgeSet::from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units) {
   EdgeSet edges = from_trusted_tiles(shape, std::move(tiles));
   edges.layouts_->units = std::move(units);
+  edges.layouts_->squares_alone = true;
   return edges;
 }
 
@@ -165,9 +181,13 @@ const at::Tensor& EdgeSet::col_indices() const {
 }
 
 const at::Tensor& EdgeSet::tiles() const {
-  const std::lock_guard lock(layouts_->mutex);
-  if (!layouts_->tiles.defined())
-    layouts_->tiles = graph::tiles_from_csr(layouts_->shape, layouts_->row_offsets, layouts_->col_indices);
+  return layouts_->whole_tiles();
+}
+at::Tensor EdgeSet::tiles(const graph::SparseHeads& without) const {
+  return layouts_->whole_tiles(without);
+}
+const at::Tensor& EdgeSet::unit_tiles() const {
+  TORCH_CHECK(layouts_->units, "EdgeSet::unit_tiles: expected a set that was born with units");
   return layouts_->tiles;
 }
 
@@ -185,7 +205,7 @@ at::Tensor EdgeSet::transposed_tiles(const graph::SparseHeads& without) const {
   const bool there = layouts_->transposed_tiles.defined() &&
                      (!layouts_->missing.edges_per_head.defined() || layouts_->missing == without);
   if (!there) {
-    layouts_->transposed_tiles = graph::cuda_transposed_tiles(layouts_->shape, tiles(), without);
+    layouts_->transposed_tiles = graph::cuda_transposed_tiles(layouts_->shape, tiles(without), without);
     layouts_->missing = without;
   }
   return layouts_->transposed_tiles;
@@ -308,7 +328,7 @@ EdgeSet EdgeSet::kept(const at::Tensor& keep) const {
 
 at::Tensor EdgeSet::degrees() const {
   const EdgeShape& s = shape();
-  const at::Tensor rows = has_csr() ? row_offsets().diff() : graph::tile_degrees(s, layouts_->tiles);
+  const at::Tensor rows = has_csr() ? row_offsets().diff() : graph::tile_degrees(s, tiles());
   return rows.view({s.batch, s.heads, s.queries});
 }
 

@@ -57,6 +57,14 @@ at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles
   return transposed;
 }
 
+void cuda_clear_outside(const EdgeShape& shape, const EdgeUnits& units, const SparseHeads& without,
+                        at::Tensor& tiles) {
+  const c10::cuda::CUDAGuard guard(tiles.device());
+  check_launch("clear_unchosen", kernels::cuda::launch_clear_unchosen(
+                                     tile_shape(shape), units.by_queries.const_data_ptr<uint8_t>(),
+                                     words_of(tiles), few_edges(without), current_stream()));
+}
+
 at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   const c10::cuda::CUDAGuard guard(tiles.device());
   at::Tensor flags =

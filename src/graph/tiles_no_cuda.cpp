@@ -31,6 +31,10 @@ at::Tensor cuda_transposed_tiles(const EdgeShape&, const at::Tensor&, const Spar
   not_built();
 }
 
+void cuda_clear_outside(const EdgeShape&, const EdgeUnits&, const SparseHeads&, at::Tensor&) {
+  not_built();
+}
+
 at::Tensor cuda_used_tiles(const EdgeShape&, const at::Tensor&) {
   not_built();
 }

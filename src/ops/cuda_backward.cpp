@@ -128,7 +128,6 @@ void fill_learner(Params& params, const LearnerTensors& learner, const EdgeCredi
   learner.fill(params.credit, credit);
   params.credit.query_membership = view<T>(learner.query_membership);
   params.credit.key_side = view<T>(learner.key_side);
-  if (credit.probes) params.credit.probes = words_of(credit.probes->tiles());
 }
 
 // The heads with few edges, and only they; which these are.
@@ -168,6 +167,7 @@ graph::SparseHeads window_backward(const AttentionInputs& in, const AttentionFor
   if (learner) {
     fill_learner<Bf16>(params, *learner, *credit);
     if (credit->probes) {
+      params.credit.probes = words_of(credit->probes->unit_tiles());
       params.units_by_queries = credit->probes->units()->by_queries.const_data_ptr<uint8_t>();
       params.units_by_keys = credit->probes->units()->by_keys.const_data_ptr<uint8_t>();
     }
@@ -237,9 +237,8 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
     fill_learner<T>(params, *learner, credit);
     if (std::is_same_v<T, Bf16> && credit.probes && kernels::cuda::unit_credit_takes(params.credit.clusters))
       units = credit.probes->units();
-    if (units) {
-      params.credit.probes = nullptr;  // a pass of their own, afterwards
-    } else if (credit.probes) {
+    if (credit.probes && !units) {  // units have a pass of their own, afterwards
+      params.credit.probes = words_of(credit.probes->tiles(sparse));
       probes_transposed = transposed(*credit.probes);
       params.credit.probes_transposed = words_of(probes_transposed);
     }
@@ -254,7 +253,7 @@ void tile_backward(const AttentionInputs& in, const AttentionForward& forward, c
   }
   if constexpr (std::is_same_v<T, Bf16>) {
     check_launch("tile_backward", kernels::cuda::launch_tile_backward(params, current_stream()));
-    if (units) unit_credit(params, *units, words_of(request.learner->probes->tiles()));
+    if (units) unit_credit(params, *units, words_of(request.learner->probes->unit_tiles()));
   } else {
     check_launch("float_tile_backward",
                  kernels::cuda::launch_float_tile_backward(params, tf32_products(in), current_stream()));

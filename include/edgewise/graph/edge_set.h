@@ -54,7 +54,8 @@ class EdgeSet {
   // the library; edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody
   // asks for CSR.
   static EdgeSet from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head = {});
-  // The same, and the squares of 16 x 16 pairs that hold all of them (src/graph/edge_windows.h).
+  // The same, and the squares of 16 x 16 pairs that hold all of them (src/graph/edge_windows.h). Words of 16
+  // queries and 64 keys without a square may be anything: they become zeros when somebody asks for tiles().
   static EdgeSet from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units);
   // From a boolean mask [B, H, L, S], true = edge.
   static EdgeSet from_mask(const at::Tensor& mask);
@@ -76,8 +77,11 @@ class EdgeSet {
   // when they are asked for a second time: sampled edges are used once.
   graph::SparseHeads sparse_heads(double density) const;
   graph::EdgeWindows windows(double density, bool by_keys) const;
-  at::Tensor transposed_tiles(const graph::SparseHeads& without) const;  // theirs are left as they are
+  // Theirs may be anything.
+  at::Tensor tiles(const graph::SparseHeads& without) const;
+  at::Tensor transposed_tiles(const graph::SparseHeads& without) const;
   const graph::EdgeUnits* units() const;  // null unless the set was born with them
+  const at::Tensor& unit_tiles() const;   // with units(): tiles as they were given
   at::Tensor to_mask() const;             // [B, H, L, S] bool
   at::Tensor edge_rows() const;           // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;

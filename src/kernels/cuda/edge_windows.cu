@@ -7,12 +7,20 @@
 // two whole columns a tile. By keys: a lane has 4 x 8 bits of the window's 16 columns; two exchanges of bytes
 // between the four lanes that differ in t give every lane two whole rows.
 #include "kernels/bit_tiles.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_words.cuh"
 #include "kernels/cuda/window_params.h"
 
 namespace edgewise::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8, kTiles = kWindowBlock / kTileSide, kSlots = 2 * kTiles;
+
+// The same value, of which the assembler no longer knows where it comes from: it would form it anew at every
+// use. (It sees through an empty asm, but not through what a lane gets from itself.)
+__device__ uint32_t held(uint32_t value) {
+  return __shfl_sync(~0u, value, threadIdx.x % 32);
+}
 
 // Each byte of the eight lanes that differ in g (lane = 4 g + t) is an 8 x 8 matrix of bits; transposes them
 // all. A lane keeps half of its bits and takes the others from a lane whose bits are rotated into place.
@@ -24,8 +32,8 @@ class ByteTransposition {
       const uint32_t low = n == 0 ? 0x0F0F0F0Fu : n == 1 ? 0x33333333u : 0x55555555u;
       const int shift = 4 >> n;
       const bool upper = lane & (16 >> n);
-      keep_[n] = upper ? ~low : low;
-      rotate_[n] = upper ? shift : 32 - shift;
+      keep_[n] = held(upper ? ~low : low);
+      rotate_[n] = held(upper ? shift : 32 - shift);
     }
   }
   __device__ uint32_t operator()(uint32_t x) const {
@@ -38,28 +46,21 @@ class ByteTransposition {
   }
 
  private:
-  uint32_t keep_[3];
-  int rotate_[3];
+  uint32_t keep_[3], rotate_[3];
 };
 
-// What the compiler would form anew at every use.
-__device__ void keep(uint32_t& value) {
-  asm volatile("" : "+r"(value));
-}
-// By addresses in shared memory.
-__device__ void store_word(uint32_t at, uint32_t word) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
-}
-__device__ uint32_t load_word(uint32_t at) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at) : "memory");
-  return word;
-}
+// Two bits of each byte, those at `shift` (0 .. 6) and above, side by side in the highest byte.
+class PairsOnTop {
+ public:
+  constexpr __device__ explicit PairsOnTop(uint32_t shift)
+      : bits_(0x03030303u << shift), factor_(0x01041040u >> shift) {}
+  constexpr __device__ PairsOnTop(uint32_t bits, uint32_t factor) : bits_(bits), factor_(factor) {}
+  __device__ PairsOnTop held_in_registers() const { return {held(bits_), held(factor_)}; }
+  __device__ uint32_t operator()(uint32_t x) const { return (x & bits_) * factor_; }
 
-// Two bits of each byte, those at 0 and 1, side by side in the highest byte.
-__device__ uint32_t pairs_on_top(uint32_t x) {
-  return (x & 0x03030303u) * 0x01041040u;
-}
+ private:
+  uint32_t bits_, factor_;
+};
 
 // What a lane gets of a block: slot s = 2 n + h is of tile n, by queries its column 8 (7 - g) + 2 t + h, by
 // keys its row 16 t + 8 h + g.
@@ -69,9 +70,9 @@ class BlockBits;
 template <>
 class BlockBits<false> {
  public:
-  __device__ explicit BlockBits(int lane) : transposed_(lane) {}
+  __device__ BlockBits(int lane, int) : transposed_(lane) {}
 
-  __device__ void read(const uint32_t* from, int64_t, int, int tiles, uint32_t (&bits)[kSlots]) const {
+  __device__ void read(const uint32_t* from, int64_t, int tiles, uint32_t (&bits)[kSlots]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) bits[2 * n] = n < tiles ? __ldg(from + n * kTileWords) : 0;
 #pragma unroll
@@ -90,10 +91,13 @@ class BlockBits<false> {
 template <>
 class BlockBits<true> {
  public:
-  __device__ explicit BlockBits(int lane) : lane_(lane) {}
+  // Of the four windows of a tile it is the one `part`.
+  __device__ BlockBits(int lane, int part)
+      : own_(PairsOnTop(static_cast<uint32_t>(6 - 2 * part)).held_in_registers()),
+        first_(held(lane & 1 ? 0x3715 : 0x6240)),
+        second_(held(lane & 2 ? 0x3276 : 0x5410)) {}
 
-  __device__ void read(const uint32_t* from, int64_t stride, int part, int tiles,
-                       uint32_t (&bits)[kSlots]) const {
+  __device__ void read(const uint32_t* from, int64_t stride, int tiles, uint32_t (&bits)[kSlots]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint32_t words[4];
@@ -102,22 +106,22 @@ class BlockBits<true> {
         // Of rows 16 w + g and + 8 the window's columns 8 jj + 2 t + h as bit 4 half + 2 h + 1 - jj of byte
         // w.
 #pragma unroll
-      for (uint32_t& word : words) word = pairs_on_top(word >> (6 - 2 * part));
+      for (uint32_t& word : words) word = own_(word);
       uint32_t bytes = __byte_perm(__byte_perm(words[0], words[1], 0x0073),
                                    __byte_perm(words[2], words[3], 0x0073), 0x5410);
-      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 1), lane_ & 1 ? 0x3715 : 0x6240);
-      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 2), lane_ & 2 ? 0x3276 : 0x5410);
+      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 1), first_);
+      bytes = __byte_perm(bytes, __shfl_xor_sync(~0u, bytes, 2), second_);
       // Now byte t' is from lane t', of rows 16 t + g and + 8.
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
+      for (uint32_t half = 0; half < 2; ++half)
         bits[2 * n + half] =
-            __byte_perm(pairs_on_top(bytes >> (4 * half)), pairs_on_top(bytes >> (4 * half + 2)), 0x0073) &
-            0xFFFF;
+            __byte_perm(PairsOnTop(4 * half)(bytes), PairsOnTop(4 * half + 2)(bytes), 0x0073) & 0xFFFF;
     }
   }
 
  private:
-  int lane_;
+  PairsOnTop own_;
+  uint32_t first_, second_;
 };
 
 // Entries are dealt out, bank (token % 8) after bank, to the groups of eight that `ldmatrix` reads at once:
@@ -140,59 +144,79 @@ __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_consta
                          (kByKeys ? (head * rows * columns + window / 4) * kTileWords
                                   : (head * rows + window / 4) * columns * kTileWords + window % 4 * 32);
   const int64_t stride = kByKeys ? columns * kTileWords : kTileWords;
-  uint32_t list = static_cast<uint32_t>(__cvta_generic_to_shared(gathered[warp])),
-           token = static_cast<uint32_t>(kByKeys ? 16 * t + g : 8 * (7 - g) + 2 * t) << 16;  // of slot 0
-  keep(list), keep(token);
-  const unsigned before = (1u << lane) - 1, members = kByKeys ? 0xFu << (4 * g) : 0x11111111u << t;
-
-  const BlockBits<kByKeys> read_bits(lane);
+  const uint32_t list = held(word_address(gathered[warp])),
+                 token = held((kByKeys ? 16 * t + g : 8 * (7 - g) + 2 * t) << 16);  // of slot 0
+  const BlockBits<kByKeys> read_bits(lane, window % 4);
   for (int block = 0; block < blocks; ++block) {
     uint32_t bits[kSlots];
-    read_bits.read(from, stride, window % 4, inner_tiles - block * kTiles, bits);
+    read_bits.read(from, stride, inner_tiles - block * kTiles, bits);
     from += kTiles * stride;
-    // The rank of each entry in its bank, which is g, or 2 t + h.
-    int ranks[kSlots], counts[2] = {};
+    // Entries are counted bank after bank; a bank is g, or 2 t + h, so that a lane's slots are of one bank
+    // or, even and odd ones, of two. Counting by running sums and exchanges: votes with population counts,
+    // eight cycles each, took a quarter of the time.
+    uint32_t ranks[kSlots], counts[2] = {};
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const unsigned full = __ballot_sync(~0u, bits[s] != 0) & members;
-      int& count = counts[kByKeys ? 0 : s % 2];
-      ranks[s] = count + __popc(full & before);
-      count += __popc(full);
+      uint32_t& count = counts[kByKeys ? 0 : s % 2];
+      ranks[s] = count;
+      count += (bits[s] + 0xFFFF) >> 16;  // 1 where there is a bit
     }
-    // How many there are in the banks before, by sums over pairs, fours and eights of lanes.
-    int start = 0, total = counts[0] + counts[1];
+    uint32_t starts[2], total;
+    if constexpr (kByKeys) {  // lanes are in the order of their banks
+      total = counts[0];
 #pragma unroll
-    for (int step = kByKeys ? 4 : 1; step < (kByKeys ? 32 : 4); step *= 2) {
-      const int other = __shfl_xor_sync(~0u, total, step);
-      if (lane & step) start += other;
-      total += other;
+      for (int step = 1; step < 32; step *= 2) {
+        const uint32_t other = __shfl_up_sync(~0u, total, step);
+        if (lane >= step) total += other;
+      }
+      starts[0] = starts[1] = total - counts[0];
+      total = __shfl_sync(~0u, total, 31);
+    } else {
+      // Both counts at once: over the lanes before with the same t, then over all banks before.
+      const uint32_t both = counts[0] | counts[1] << 16;
+      uint32_t upto = both;
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) {
+        const uint32_t other = __shfl_up_sync(~0u, upto, step);
+        if (lane >= step) upto += other;
+      }
+      const uint32_t here = __shfl_sync(~0u, upto, 28 + t), before = upto - both, even = here & 0xFFFF;
+      total = even + (here >> 16);
+      uint32_t start = 0;
+#pragma unroll
+      for (int step = 1; step < 4; step *= 2) {
+        const uint32_t other = __shfl_xor_sync(~0u, total, step);
+        if (lane & step) start += other;
+        total += other;
+      }
+      starts[0] = start + (before & 0xFFFF);
+      starts[1] = start + even + (before >> 16);
     }
-    const int groups = (total + 15) / 16 * 2, filled = groups * 8;
+    const uint32_t groups = (total + 15) / 16 * 2, filled = groups * 8;
     // n / groups = n per_group >> 16 for all n that there are, even with a quotient that is off by one.
-    const auto per_group = static_cast<uint32_t>(__fdividef(65536.0f, static_cast<float>(groups))) + 2;
-    const auto place = [&](int n) {
-      const int turn = static_cast<int>(n * per_group >> 16);
-      return (n - turn * groups) * 8 + turn;
+    const uint32_t per_group = static_cast<uint32_t>(__fdividef(65536.0f, static_cast<float>(groups))) + 2;
+    // Entry n is at place (n % groups) * 8 + n / groups.
+    const auto address = [&](uint32_t n) {
+      return list + 32 * n - (n * per_group >> 16) * (32 * groups - 4);
     };
-    const int starts[2] = {start, kByKeys ? start : start + counts[0]};
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int at = place(starts[s % 2] + ranks[s]);
+      const uint32_t at = address(starts[s % 2] + ranks[s]);
       constexpr uint32_t kTile = 64 << 16, kHalf = (kByKeys ? 8 : 1) << 16;
-      if (bits[s]) store_word(list + 4 * at, token + (s / 2 * kTile + s % 2 * kHalf) + bits[s]);
+      if (bits[s]) store_word(at, token + (s / 2 * kTile + s % 2 * kHalf) + bits[s]);
     }
     __syncwarp();
     // The places left over name a token that their group reads anyway; with a single entry only the first
     // group has one.
-    if (total + lane < filled) {
-      const int n = total + lane, at = place(n);
-      store_word(list + 4 * at,
-                 load_word(list + 4 * (n >= groups && total >= groups ? at & ~7 : 0)) & 0xFFFF0000u);
+    if (const uint32_t n = total + lane; n < filled) {
+      const uint32_t at = address(n), first = list + ((at - list) & ~31u);  // of its group
+      store_word(at, load_word(n >= groups && total >= groups ? first : list) & 0xFFFF0000u);
     }
     __syncwarp();
     auto* const to = reinterpret_cast<uint4*>(p.lists.entries + (index + block) * kWindowBlock);
-    if (lane < filled / 4) to[lane] = gathered[warp][lane];
-    if (lane + 32 < filled / 4) to[lane + 32] = gathered[warp][lane + 32];
+    const int pieces = static_cast<int>(filled / 4);
+    if (lane < pieces) to[lane] = load_four_words(list + 16 * lane);
+    if (lane + 32 < pieces) to[lane + 32] = load_four_words(list + 16 * lane + 512);
     if (lane == 0) p.lists.turns[index + block] = static_cast<uint8_t>(filled / 16);
     __syncwarp();
   }
@@ -206,10 +230,7 @@ int launch_build_windows(const BuildWindowsParams& p, Stream given) {
   const dim3 grid(static_cast<unsigned>((windows + kWarps - 1) / kWarps),
                   static_cast<unsigned>(p.shape.batch * p.shape.heads));
   const auto stream = static_cast<cudaStream_t>(given);
-  if (p.by_keys)
-    build_windows<true><<<grid, kWarps * 32, 0, stream>>>(p);
-  else
-    build_windows<false><<<grid, kWarps * 32, 0, stream>>>(p);
+  launch(p.by_keys ? build_windows<true> : build_windows<false>, grid, kWarps * 32, stream, p);
   return cudaGetLastError();
 }
 

@@ -99,32 +99,38 @@ __device__ void load_membership(const T* row, int lane, float (&q)[C / 32]) {
   for (int n = 0; n < C / 32; ++n) q[n] = to_float(element(row + lane * (C / 32) + n));
 }
 
-// sum_c q_c tops_c, in every lane.
-template <int C>
-__device__ float row_bound(const float (&q)[C / 32], const float* tops, int lane) {
-  float bound = 0;
-#pragma unroll
-  for (int n = 0; n < C / 32; ++n) bound = fmaf(q[n], tops[lane * (C / 32) + n], bound);
-  return warp_sum(bound);
-}
-
 // The bounds of the block's rows, `first` .. + 127, in shared memory, -1 for rows that take no part; and
 // whether thinning pays for them: it must not depend on how the edges are kept. The whole block takes part.
 template <typename T, int C>
 __device__ bool block_thins(const TileSampleParams& p, const Sides<T>& sides, int head_index, int first,
                             const float* tops, float (&bounds)[kThinRows]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32;
   const int item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   const int rows = min(kThinRows, static_cast<int>(p.shape.queries) - first);
-  for (int r = warp; r < kThinRows; r += kThinWarps) {
+  // A row belongs to neighbouring lanes, which read 16 bytes each at a time: at high densities this is all
+  // that thinning does, and a row to a warp, two bytes to a lane, waited for one row after the other.
+  constexpr int kEach = 16 / sizeof(T), kPieces = C / kEach, kLanes = kPieces < 32 ? kPieces : 32;
+  static_assert(kThinRows % (kThinThreads / kLanes) == 0, "all lanes exchange in every turn");
+  const int part = lane % kLanes;
+  for (int r = threadIdx.x / kLanes; r < kThinRows; r += kThinThreads / kLanes) {
     const int row = first + r;
-    float bound = -1;
-    if (r < rows && !(p.query_mask && !p.query_mask[static_cast<int64_t>(item) * p.shape.queries + row])) {
-      float q[C / 32];
-      load_membership<T, C>(sides.query.head(item, head) + row * sides.query.row_stride, lane, q);
-      bound = row_bound<C>(q, tops, lane) + p.exploration;
+    const bool counts =
+        r < rows && !(p.query_mask && !p.query_mask[static_cast<int64_t>(item) * p.shape.queries + row]);
+    float bound = 0;
+    if (counts) {
+      const T* const from = sides.query.head(item, head) + row * sides.query.row_stride;
+#pragma unroll
+      for (int n = 0; n < kPieces / kLanes; ++n) {
+        const int at = (n * kLanes + part) * kEach;
+        T loaded[kEach];
+        *reinterpret_cast<uint4*>(loaded) = __ldg(reinterpret_cast<const uint4*>(from + at));
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) bound = fmaf(to_float(loaded[e]), tops[at + e], bound);
+      }
     }
-    if (lane == 0) bounds[r] = bound;
+#pragma unroll
+    for (int step = kLanes / 2; step; step /= 2) bound += __shfl_xor_sync(~0u, bound, step);
+    if (part == 0) bounds[r] = counts ? bound + p.exploration : -1;
   }
   __syncthreads();
   // Every warp comes to the same decision.

@@ -215,11 +215,15 @@ struct UnitProbeParams {
   const uint8_t* key_mask = nullptr;
   bool is_causal = false;
   uint32_t* column_words = nullptr;  // scratch [B, ceil(S/64), 4]
-  uint32_t* probes = nullptr;        // out
+  // Out; only the rows of squares (16 x 64 pairs, 32 words) with a chosen one are written.
+  uint32_t* probes = nullptr;
   // Out, must be 0 before: a byte a tile, 4 ceil(S/256) (4 ceil(L/256)) bytes a row.
   uint8_t *by_queries = nullptr, *by_keys = nullptr;
 };
 int launch_unit_probes(const UnitProbeParams& params, Stream stream);
+// Writes zeros to what that leaves unwritten, but for the heads `without`.
+int launch_clear_unchosen(const TileShape& shape, const uint8_t* by_queries, uint32_t* probes,
+                          const FewEdges& without, Stream stream);
 
 // ---- conversions ----
 

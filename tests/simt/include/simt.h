@@ -187,11 +187,12 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, cudaStre
             const Arguments&... arguments) {
   gridDim = grid;
   blockDim = dim3(threads);
-  for (unsigned y = 0; y < grid.y; ++y)
-    for (unsigned x = 0; x < grid.x; ++x) {
-      blockIdx = dim3(x, y);
-      simt::Block(threads, [&] { kernel(arguments...); }).run();
-    }
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        simt::Block(threads, [&] { kernel(arguments...); }).run();
+      }
 }
 
 }  // namespace edgewise::kernels::cuda
@@ -239,6 +240,16 @@ inline int __clz(int x) {
 }
 inline int __ffs(int x) {
   return __builtin_ffs(x);
+}
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+  const uint64_t bytes = x | uint64_t{y} << 32;
+  uint32_t result = 0;
+  for (int n = 0; n < 4; ++n)
+    result |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * n) & 7)) & 0xFF) << (8 * n);
+  return result;
+}
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+  return static_cast<uint32_t>((low | uint64_t{high} << 32) >> (shift % 32));
 }
 inline uint32_t __float_as_uint(float x) {
   return simt::unpacked<uint32_t>(simt::packed(x));
