@@ -21,7 +21,7 @@ void CudaReport::add(CudaRow row) {
     std::cout << "{\"case\": \"" << row.name << "\", \"n\": " << row.n << ", \"dim\": " << row.dim
               << ", \"clusters\": " << row.clusters << ", \"density\": " << row.density << ", \"dtype\": \""
               << row.dtype << "\", \"edgewise_ms\": " << row.ms << ", \"dense_ms\": " << row.dense_ms
-              << ", \"ratio\": " << row.ms / row.dense_ms << (row.graph ? ", \"graph\": true}" : "}")
+              << ", \"ratio\": " << row.ms / row.dense_ms << (row.graph ? ", \"graph\": 1}" : "}")
               << std::endl;
   table_.add({row.name, std::to_string(row.n), std::to_string(row.dim),
               row.clusters ? std::to_string(row.clusters) : "-", percent(row.density, 1), fixed(row.ms, 3),
@@ -38,7 +38,7 @@ void CudaReport::read(const std::string& path) {
     if (!values.contains("dense_ms")) continue;
     add({values.at("case"), values.at("n"), values.at("dim"), values.at("clusters"), values.at("density"),
          values.at("edgewise_ms"), values.at("dense_ms"), values.value("dtype", "bf16"),
-         values.value("graph", false)});
+         values.value("graph", 0) != 0});
   }
 }
 

@@ -361,19 +361,19 @@ train::Series points_of(const std::vector<const Group*>& groups, const std::stri
 // A line joins what differs in its penalty alone: the training that has most penalties, of equals the one
 // that is best on validation. The others are points apart.
 std::vector<train::Series> series_of(const std::vector<Group>& groups, size_t task, const std::string& preset,
-                                     bool rises) {
-  const auto fits = [&](const Group& g) { return g.task == task && g.preset == preset && g.rises == rises; };
-  const Group* best = pick(groups, fits);
-  if (!best) return {};
+                                     bool rises, bool chosen_on_test) {
+  const auto fits = [&](const Group& g) {
+    return g.task == task && g.preset == preset && g.rises == rises && g.chosen_on_test == chosen_on_test;
+  };
   std::map<std::string, int64_t> penalties;  // by training
   for (const Group& g : groups)
-    if (fits(g) && g.chosen_on_test == best->chosen_on_test) ++penalties[g.training];
+    if (fits(g)) ++penalties[g.training];
+  if (penalties.empty()) return {};
   const int64_t most = std::ranges::max(std::views::values(penalties));
-  best = pick(groups, [&](const Group& g) {
-    const auto found = penalties.find(g.training);
-    return fits(g) && found != penalties.end() && found->second == most;
-  });
-  const std::string name = "ours, " + preset + (rises ? ", rising lambda" : "");
+  const Group* best =
+      pick(groups, [&](const Group& g) { return fits(g) && penalties.at(g.training) == most; });
+  const std::string name =
+      "ours, " + preset + (rises ? ", rising lambda" : "") + (chosen_on_test ? ", chosen on test" : "");
   std::vector<const Group*> joined, apart;
   for (const Group& g : groups)
     if (fits(g)) (g.training == best->training ? joined : apart).push_back(&g);
@@ -427,8 +427,9 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
   panel.series.push_back(std::move(paper));  // first, empty or not: the same colours in every plot
   for (const char* preset : {"edgewise", "published", "paper"}) {
     for (const bool rises : {false, true})
-      for (train::Series& series : series_of(groups, task, preset, rises))
-        panel.series.push_back(std::move(series));
+      for (const bool chosen_on_test : {false, true})
+        for (train::Series& series : series_of(groups, task, preset, rises, chosen_on_test))
+          panel.series.push_back(std::move(series));
   }
   if (train::Series series = untested_points(runs, task); !series.x.empty()) {
     panel.series.push_back(std::move(series));

@@ -261,6 +261,35 @@ TEST(ReproduceLra, ShowsRunsWithoutATestByTheirValidation) {
               testing::AllOf(HasSubstr("no test yet: best validation"), HasSubstr("edgewise 0.05")));
 }
 
+// A run that was stopped has its test all the same where it looked at the whole test set; and a line of its
+// own beside what was chosen otherwise.
+TEST(ReproduceLra, TakesTheBestLookWhereTheTestSetValidates) {
+  const ScratchFolder scratch;
+  const auto recipe = [](const std::string& validation, const std::string& more) {
+    return "[data]\nname = \"text\"\npath = \"none\"\nvalidation = \"" + validation +
+           "\"\n[attention]\nkind = \"sbm\"\npreset = \"edgewise\"\n[train]\nsteps = 20000\n" + more;
+  };
+  write_run(scratch, "look", recipe("test", "density_weight = 0.3\n"), "", "", 3000);
+  write_run(scratch, "own", recipe("own", "density_weight = 0.3\n"), "0.61", "[0.2]", 20000);
+  write_run(scratch, "part", recipe("test", "density_weight = 0.5\neval_batches = 2\n"), "", "", 3000);
+  write_run(scratch, "none", recipe("own", "density_weight = 0.5\n"), "", "", 3000);
+  const auto reproduce = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> arguments = {"reproduce", "lra", "--svg", scratch.file("plots")};
+    for (const std::string& name : names) arguments.push_back(scratch.file(name));
+    const Call result = call(scratch, arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(reproduce({"look"}),
+              testing::AllOf(HasSubstr("50.00*† @ 10.00"), HasSubstr("stopped at step 3000"),
+                             HasSubstr("the best look at the test set, as published")));
+  EXPECT_THAT(reproduce({"look", "own"}), HasSubstr("61.00"));
+  EXPECT_THAT(scratch.read("plots/text.svg"),
+              testing::AllOf(HasSubstr(">ours, edgewise<"), HasSubstr("ours, edgewise, chosen on test")));
+  EXPECT_THAT(reproduce({"part", "none"}),
+              testing::AllOf(testing::Not(HasSubstr("best look")), testing::Not(HasSubstr("50.00*"))));
+}
+
 TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {
   const ScratchFolder scratch;
   std::string recipe = listops_recipe("kind = \"dense\"", 0);
