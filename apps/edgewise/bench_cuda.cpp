@@ -211,7 +211,8 @@ int run_long(const Arguments& a) {
   const double count = static_cast<double>(n * a.row_edges);
   std::cout << "{\"case\": \"long sequence\", \"n\": " << n << ", \"heads\": " << heads
             << ", \"dim\": " << dim << ", \"edges_per_row\": " << a.row_edges << ", \"dtype\": \"" << a.dtype
-            << "\", \"forward_ms\": " << times.forward << ", \"forward_and_backward_ms\": " << times.both
+            << "\", \"graph\": " << (a.graph ? 1 : 0) << ", \"forward_ms\": " << times.forward
+            << ", \"forward_and_backward_ms\": " << times.both
             << ", \"edges_per_second\": " << count / times.both * 1e3 << "}" << std::endl;
   return 0;
 }
@@ -238,6 +239,10 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     const EdgeSet edges = sample();
     const auto add = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
       found.times.push_back({a.row(name), n, dim, c, density, ms, dense_ms, a.dtype, a.graph});
+    };
+    const auto add_other = [&](const std::string& name, int64_t c, double ms, double dense_ms) {
+      add(name, c, ms, dense_ms);
+      found.times.back().graph = false;
     };
     const auto plain = [&] { return functional::edge_attention(in.query, in.key, in.value, edges, options); };
     const Times given = time_attention(timing, in, plain);
@@ -270,15 +275,15 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       const at::Tensor mask = edges.to_mask();
       const Times masked = time_attention(
           few, in, [&] { return at::scaled_dot_product_attention(in.query, in.key, in.value, mask); });
-      add("SDPA with a boolean mask, forward", 0, masked.forward, dense.forward);
-      add("SDPA with a boolean mask, backward", 0, masked.backward, dense.backward);
+      add_other("SDPA with a boolean mask, forward", 0, masked.forward, dense.forward);
+      add_other("SDPA with a boolean mask, backward", 0, masked.backward, dense.backward);
       if (density <= 0.05) {
         const at::Tensor flat = mask.flatten(0, 1).nonzero();  // head, row, column
         const at::Tensor head = flat.select(1, 0) * n, rows = head + flat.select(1, 1),
                          columns = head + flat.select(1, 2);
         const Times scattered =
             time_attention(few, in, [&] { return scattered_attention(in, rows, columns); });
-        add("gather and scatter, forward and backward", 0, scattered.both, dense.both);
+        add_other("gather and scatter, forward and backward", 0, scattered.both, dense.both);
       }
     }
     if (a.others) {
@@ -286,7 +291,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
         in.drop_gradients();
         published_attention({in.query, in.key, in.value, in.membership, in.key_side}).backward(in.grad);
       };
-      add("published path, training step", clusters, device_ms(few, published_step), dense.both);
+      add_other("published path, training step", clusters, device_ms(few, published_step), dense.both);
       in.drop_gradients();
       credit.probes.reset();  // of the last step
       const double mine = cuda_peak_bytes(step);

@@ -36,6 +36,10 @@ void CudaReport::read(const std::string& path) {
     TORCH_CHECK_VALUE(values.is_object(), "bench cuda: expected JSON objects, one to a line, in ", path,
                       "; got ", line);
     if (!values.contains("dense_ms")) continue;
+    for (const char* name : {"case", "n", "dim", "clusters", "density", "edgewise_ms"})
+      TORCH_CHECK_VALUE(values.contains(name),
+                        "bench cuda: expected the lines that `bench cuda --json` wrote in ", path,
+                        "; this one has no ", name, ": ", line);
     add({values.at("case"), values.at("n"), values.at("dim"), values.at("clusters"), values.at("density"),
          values.at("edgewise_ms"), values.at("dense_ms"), values.value("dtype", "bf16"),
          values.value("graph", 0) != 0});
@@ -100,13 +104,15 @@ void CudaReport::plot(const std::string& path) const {
       "n = " + std::to_string(length), "density", [&](const CudaRow& row) { return row.n == length; },
       [](const CudaRow& row) { return row.density; });
   for (const double density : {*densities.rbegin(), *densities.begin()})
-    add_panel(
-        percent(density, 0) + " of all pairs", "n",
-        [&](const CudaRow& row) { return row.density == density; },
-        [](const CudaRow& row) { return static_cast<double>(row.n); });
-  const bool graphs = std::ranges::all_of(rows_, &CudaRow::graph);
-  const std::string title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) +
-                            " clusters, bf16" + (graphs ? ", CUDA graphs" : "");
+    if (lengths.size() > 1)
+      add_panel(
+          percent(density, 0) + " of all pairs", "n",
+          [&](const CudaRow& row) { return row.density == density; },
+          [](const CudaRow& row) { return static_cast<double>(row.n); });
+  const bool graphs = std::ranges::all_of(
+      rows_, [&](const CudaRow& row) { return row.graph || !densities.contains(row.density); });
+  const std::string title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, " +
+                            rows_.front().dtype + (graphs ? ", CUDA graphs" : "");
   io::write_file_atomically(path, train::render_svg(panels, {.title = title}));
 }
 

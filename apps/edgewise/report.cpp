@@ -76,7 +76,9 @@ Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
   if (run.test) {
     if (run.test->bits) rows.emplace_back("test bits per character", fixed(*run.test->bits, 4));
     rows.emplace_back("test accuracy",
-                      percent(run.test->accuracy) + ", of the checkpoint that was best on validation");
+                      percent(run.test->accuracy) +
+                          (run.is_best_look ? ", the best look at the test set, which validates here"
+                                            : ", of the checkpoint that was best on validation"));
     for (const Baseline& baseline : beside) rows.emplace_back(baseline.name, percent(baseline.accuracy));
     rows.emplace_back("test loss", fixed(run.test->loss, 4));
     rows.emplace_back("test density", percent(run.test->mean_density()));

@@ -115,6 +115,7 @@ std::string how_to_measure(Part part, const VerdictShape& shape, bool by_referen
        << " --dim " << shape.dim << " --density " << shape.density << " --dtype " << shape.dtype
        << " --heads " << shape.heads;
   if (is_too_small_for_gpu(shape)) text << " --tokens " << shape.n * shape.heads;
+  if (shape.device == "cuda") text << " --graph";
   return text.str();
 }
 

@@ -45,7 +45,8 @@ struct EdgeSet::Layouts {
   at::Tensor mask;
   std::optional<graph::EdgeUnits> units;
   bool squares_alone = false;                    // tiles hold anything outside of the units,
-  std::optional<graph::SparseHeads> dirty;       // or only those of these heads do
+  std::optional<graph::SparseHeads> dirty;       // or only those of these heads do,
+  bool is_recorded = false;                      // once a recording is replayed
   std::optional<graph::EdgeWindows> windows[2];  // by queries, by keys
   double windows_asked_for[2] = {-1, -1};        // the density
   graph::SparseHeads missing;                    // in transposed_tiles
@@ -59,10 +60,14 @@ struct EdgeSet::Layouts {
   const at::Tensor& whole_tiles(const graph::SparseHeads& without = {}) {
     const std::lock_guard lock(mutex);
     if (!tiles.defined()) tiles = graph::tiles_from_csr(shape, row_offsets, col_indices);
-    if (squares_alone && dirty != without) {
+    if (!squares_alone) return tiles;
+    // What is only recorded has not happened for who asks outside of the recording.
+    const bool recording = graph::cuda_is_recording(tiles.device());
+    if (dirty != without || (is_recorded && !recording)) {
       graph::cuda_clear_outside(shape, *units, without, tiles);
       dirty = without;
-      squares_alone = without.edges_per_head.defined();
+      is_recorded = recording;
+      squares_alone = recording || without.edges_per_head.defined();
     }
     return tiles;
   }

@@ -57,6 +57,11 @@ at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles
   return transposed;
 }
 
+bool cuda_is_recording(at::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
 void cuda_clear_outside(const EdgeShape& shape, const EdgeUnits& units, const SparseHeads& without,
                         at::Tensor& tiles) {
   const c10::cuda::CUDAGuard guard(tiles.device());

@@ -13,6 +13,7 @@ std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, co
 // Those of the heads `without` are not written.
 at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles, const SparseHeads& without);
 at::Tensor cuda_used_tiles(const EdgeShape& shape, const at::Tensor& tiles);
+bool cuda_is_recording(at::Device device);  // a CUDA graph: nothing runs now
 // Zeros where there is no square, but for the heads `without`.
 void cuda_clear_outside(const EdgeShape& shape, const EdgeUnits& units, const SparseHeads& without,
                         at::Tensor& tiles);

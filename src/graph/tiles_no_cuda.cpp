@@ -31,6 +31,10 @@ at::Tensor cuda_transposed_tiles(const EdgeShape&, const at::Tensor&, const Spar
   not_built();
 }
 
+bool cuda_is_recording(at::Device) {
+  return false;
+}
+
 void cuda_clear_outside(const EdgeShape&, const EdgeUnits&, const SparseHeads&, at::Tensor&) {
   not_built();
 }

@@ -283,11 +283,27 @@ TEST(ReproduceLra, TakesTheBestLookWhereTheTestSetValidates) {
   EXPECT_THAT(reproduce({"look"}),
               testing::AllOf(HasSubstr("50.00*† @ 10.00"), HasSubstr("stopped at step 3000"),
                              HasSubstr("the best look at the test set, as published")));
-  EXPECT_THAT(reproduce({"look", "own"}), HasSubstr("61.00"));
+  EXPECT_THAT(reproduce({"look", "own"}), testing::AllOf(HasSubstr("edgewise, 0.3, chosen on test"),
+                                                         testing::ContainsRegex("edgewise, 0.3  .*61.00")));
   EXPECT_THAT(scratch.read("plots/text.svg"),
               testing::AllOf(HasSubstr(">ours, edgewise<"), HasSubstr("ours, edgewise, chosen on test")));
   EXPECT_THAT(reproduce({"part", "none"}),
               testing::AllOf(testing::Not(HasSubstr("best look")), testing::Not(HasSubstr("50.00*"))));
+}
+
+// What was tried beside the method does not stand for it.
+TEST(ReproduceLra, MarksVariationsAndShowsThemLast) {
+  const ScratchFolder scratch;
+  const std::string preset = "kind = \"sbm\"\npreset = \"edgewise\"", weight = "density_weight = 0.3\n";
+  write_run(scratch, "method", listops_recipe(preset, 0, weight), "0.41", "[0.02]");
+  write_run(scratch, "slower", listops_recipe(preset, 0, weight + "edge_rate = 0.5\n"), "0.42", "[0.03]");
+  write_run(scratch, "sharper", listops_recipe(preset + "\ncluster_std = 0.5", 0, weight), "0.43", "[0.04]");
+  const Call alone = call(scratch, {"reproduce", "lra", scratch.file("slower")});
+  EXPECT_THAT(alone.out, testing::AllOf(HasSubstr("42.00¶"), HasSubstr("train.edge_rate = 0.5")));
+  const Call all = call(
+      scratch, {"reproduce", "lra", scratch.file("method"), scratch.file("slower"), scratch.file("sharper")});
+  EXPECT_THAT(all.out, testing::AllOf(HasSubstr("41.00 @ 2.00"), HasSubstr("cluster_std = 0.5"),
+                                      testing::Not(HasSubstr("00¶")), testing::Not(HasSubstr("@ 3.00"))));
 }
 
 TEST(ReproduceLra, MarksShortRunsAndRefusesOthers) {

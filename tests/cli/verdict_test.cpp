@@ -189,8 +189,9 @@ TEST(Verdict, OnAGpuOtherLengthsAndDensitiesBoundAShape) {
   EXPECT_EQ(forward_verdict(on_gpu(4096, 32, 0.1), by("reference")).pays, "unknown");
   const Verdict other = step_verdict({4096, 16, 64, 0.1, "fp32", "cuda"}, by("tiles"));
   EXPECT_EQ(other.pays, "unknown");
-  EXPECT_THAT(other.why,
-              HasSubstr("edgewise bench cuda --n 4096 --dim 16 --density 0.1 --dtype fp32 --heads 64"));
+  EXPECT_THAT(
+      other.why,
+      HasSubstr("edgewise bench cuda --n 4096 --dim 16 --density 0.1 --dtype fp32 --heads 64 --graph"));
   EXPECT_THAT(step_verdict({64, 32, 4096, 0.1, "fp64", "cuda"}, by("reference")).why,
               Not(HasSubstr("bench")));
 }

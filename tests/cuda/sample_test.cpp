@@ -97,5 +97,35 @@ TEST_F(CudaSample, DrawsTheUnitsOfTheCpu) {
     }
 }
 
+// Words without a square may be anything until somebody asks for tiles, of all heads or of some.
+TEST_F(CudaSample, ClearsWhatIsOutsideOfUnits) {
+  const EdgeShape shape{2, 3, 150, 290};
+  const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 1)).to(at::kCUDA);
+  const EdgeSet probes = sample_probe_edges(EdgeSet::from_trusted_tiles(shape, edges.tiles()), {0.02, 0.05},
+                                            kit::probe_options(shape, /*restricted=*/false));
+  ASSERT_NE(probes.units(), nullptr);
+  const at::Tensor whole = probes.tiles().clone();  // [6, row tiles, column tiles, 4 x 32]
+  const int64_t rows = whole.size(1), columns = whole.size(2);
+  const at::Tensor chosen = probes.units()
+                                ->by_queries.narrow(2, 0, columns)
+                                .ne(0)
+                                .view({6, rows, 4, columns})
+                                .permute({0, 1, 3, 2})
+                                .unsqueeze(-1);
+  const at::Tensor dirt =
+      at::where(chosen, whole.view({6, rows, columns, 4, 32}), at::full({}, -1, whole.options()))
+          .reshape(whole.sizes());
+  ASSERT_FALSE(at::equal(dirt, whole));
+  const EdgeSet set = EdgeSet::from_trusted_units(shape, dirt.clone(), *probes.units());
+  EXPECT_TRUE(at::equal(set.unit_tiles(), dirt));
+  const graph::SparseHeads few{at::arange(6, whole.options().dtype(at::kLong)).view({2, 3}), 2};
+  EXPECT_TRUE(at::equal(set.tiles(few).narrow(0, 3, 3), whole.narrow(0, 3, 3)));
+  EXPECT_TRUE(at::equal(set.unit_tiles().narrow(0, 0, 3), dirt.narrow(0, 0, 3)));
+  EXPECT_TRUE(
+      at::equal(set.transposed_tiles(few).narrow(0, 3, 3), probes.transposed_tiles().narrow(0, 3, 3)));
+  EXPECT_TRUE(at::equal(set.tiles(), whole));
+  EXPECT_TRUE(at::equal(set.transposed_tiles(), probes.transposed_tiles()));
+}
+
 }  // namespace
 }  // namespace edgewise

@@ -348,6 +348,7 @@ TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
   const std::string root = EDGEWISE_SOURCE_DIR;
   for (const auto& [recipe, run] : {std::pair{"image/best-sbm-edgewise", "image-edgewise-avg-w2-0"},
                                     {"text/best-sbm-edgewise", "text-edgewise-avg-w003-1"},
+                                    {"text/paper-protocol-sbm-edgewise", "text-edgewise-padded-w03-0"},
                                     {"pathfinder/best-sbm-edgewise", "pathfinder-edgewise-80k-w1-0"},
                                     {"pathfinder/best-sbm-edgewise-on", "pathfinder-edgewise-on-w1-0"},
                                     {"retrieval/best-sbm-edgewise", "retrieval-edgewise-w1-0"}}) {

@@ -23,7 +23,7 @@ __global__ void key_tops(const __grid_constant__ TileSampleParams p, HeadTensor<
   for (int j = blockIdx.x * kTopKeys + threadIdx.x / (C / kStep); j < end; j += blockDim.x / (C / kStep)) {
     if (p.key_mask && !p.key_mask[static_cast<int64_t>(item) * p.shape.keys + j]) continue;
     const T* const from = key_side.head(item, head) + j * key_side.row_stride + cluster;
-    T loaded[kStep];
+    alignas(16) T loaded[kStep];
 #pragma unroll
     for (int n = 0; n < static_cast<int>(kStep * sizeof(T) / 16); ++n)
       reinterpret_cast<uint4*>(loaded)[n] = __ldg(reinterpret_cast<const uint4*>(from) + n);

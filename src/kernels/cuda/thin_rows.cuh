@@ -122,7 +122,7 @@ __device__ bool block_thins(const TileSampleParams& p, const Sides<T>& sides, in
 #pragma unroll
       for (int n = 0; n < kPieces / kLanes; ++n) {
         const int at = (n * kLanes + part) * kEach;
-        T loaded[kEach];
+        alignas(16) T loaded[kEach];
         *reinterpret_cast<uint4*>(loaded) = __ldg(reinterpret_cast<const uint4*>(from + at));
 #pragma unroll
         for (int e = 0; e < kEach; ++e) bound = fmaf(to_float(loaded[e]), tops[at + e], bound);
