@@ -401,8 +401,11 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
   command->add_option("--row-edges", arguments->row_edges, "with --long: edges a row")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_option("--from", arguments->from, "instead: the lines that --json wrote, from a file")
-      ->check(CLI::ExistingFile);
+  CLI::Option* const from =
+      command->add_option("--from", arguments->from, "instead: the lines that --json wrote, from a file")
+          ->check(CLI::ExistingFile);
+  for (const char* measured : {"--n", "--dim", "--clusters", "--density", "--others", "--long", "--graph"})
+    from->excludes(measured);
   command->add_option("--plot", arguments->plot, "an SVG file: time over density and over length");
   command->add_flag("--json", arguments->json, "one JSON object per line");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });

@@ -114,6 +114,7 @@ void CudaReport::plot(const std::string& path) const {
   const std::string title = "Head dim " + std::to_string(dim) + ", " + std::to_string(most) + " clusters, " +
                             rows_.front().dtype + (graphs ? ", CUDA graphs" : "");
   io::write_file_atomically(path, train::render_svg(panels, {.title = title}));
+  std::cerr << "plot: " << path << "\n";
 }
 
 }  // namespace edgewise::app

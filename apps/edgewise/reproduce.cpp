@@ -495,11 +495,13 @@ int run(const ReproduceArguments& arguments) {
   for (const std::string& folder : arguments.runs) {
     TORCH_CHECK_VALUE(std::filesystem::exists(folder),
                       "reproduce lra: expected run folders; there is no folder ", folder);
-    if (!std::filesystem::exists(std::filesystem::path(folder) / "metrics.jsonl")) {
-      std::cerr << folder << " is not a run folder (it has no metrics.jsonl); left out"
+    const auto lacks = [&](const char* file) {
+      if (std::filesystem::exists(std::filesystem::path(folder) / file)) return false;
+      std::cerr << folder << " is not a run folder (it has no " << file << "); left out"
                 << (holds_runs(folder) ? "; its folders are: " + folder + "/*" : "") << "\n";
-      continue;
-    }
+      return true;
+    };
+    if (lacks("metrics.jsonl") || lacks("config.toml")) continue;
     Run run = read_run(folder, "reproduce lra");
     if (task_index(run) == kLraTasks.size())
       std::cerr << folder << " is of " << run.recipe.data.name << "; left out\n";

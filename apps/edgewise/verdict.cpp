@@ -132,6 +132,10 @@ std::string in_words(const Verdict& bounds) {
 std::string pays(const Verdict& bounds) {
   if (bounds.at_least && *bounds.at_least > 1) return "yes";
   if (bounds.at_most && *bounds.at_most < 1) return "no";
+  // Nearer than two runs of one benchmark are.
+  constexpr double kEven = 0.02;
+  if (bounds.at_least && *bounds.at_least >= 1 - kEven && bounds.at_most && *bounds.at_most <= 1 + kEven)
+    return "even";
   return "unknown";
 }
 

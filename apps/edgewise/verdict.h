@@ -20,7 +20,7 @@ struct VerdictShape {
 };
 
 struct Verdict {
-  std::string pays;  // "yes", "no", "unknown"
+  std::string pays;  // "yes", "no", "even", "unknown"
   std::string why;
   std::optional<double> at_least = {}, at_most = {};  // dense attention's time over ours
 };

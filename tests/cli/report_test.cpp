@@ -292,6 +292,17 @@ TEST(ReproduceLra, TakesTheBestLookWhereTheTestSetValidates) {
 }
 
 // What was tried beside the method does not stand for it.
+TEST(ReproduceLra, LeavesOutFoldersWithoutARecipe) {
+  const ScratchFolder scratch;
+  write_run(scratch, "whole", listops_recipe("kind = \"dense\"", 0), "0.37", "[1.0]");
+  write_run(scratch, "half", listops_recipe("kind = \"dense\"", 1), "0.38", "[1.0]");
+  std::filesystem::remove(scratch / "half/config.toml");
+  const Call result = call(scratch, {"reproduce", "lra", scratch.file("whole"), scratch.file("half")});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("half is not a run folder (it has no config.toml); left out"));
+  EXPECT_THAT(result.out, testing::AllOf(HasSubstr("37.00"), testing::Not(HasSubstr("38.00"))));
+}
+
 TEST(ReproduceLra, MarksVariationsAndShowsThemLast) {
   const ScratchFolder scratch;
   const std::string preset = "kind = \"sbm\"\npreset = \"edgewise\"", weight = "density_weight = 0.3\n";
