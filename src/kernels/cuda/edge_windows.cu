@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kWarps * 32) build_windows(const __grid_consta
     read_bits.read(from, stride, inner_tiles - block * kTiles, bits);
     from += kTiles * stride;
     // Entries are counted bank after bank; a bank is g, or 2 t + h, so that a lane's slots are of one bank
-    // or, even and odd ones, of two. Counting by running sums and exchanges: votes with population counts,
-    // eight cycles each, took a quarter of the time.
+    // or, even and odd ones, of two. By running sums and exchanges: votes want population counts, of which a
+    // GPU does few at a time.
     uint32_t ranks[kSlots], counts[2] = {};
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
