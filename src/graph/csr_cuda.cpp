@@ -3,7 +3,6 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include <array>
 #include <atomic>
@@ -55,10 +54,6 @@ Mailbox& mailbox(at::Device device) {
   C10_CUDA_CHECK(cudaStreamDestroy(stream));
   mailboxes[index].store(made, std::memory_order_release);
   return *made;
-}
-
-bool is_capturing() {
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
 bool is_blocking() {

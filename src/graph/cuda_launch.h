@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
@@ -18,6 +19,10 @@ inline kernels::cuda::TileShape tile_shape(const EdgeShape& shape) {
 }
 inline kernels::cuda::Stream current_stream() {
   return at::cuda::getCurrentCUDAStream().stream();
+}
+// Whether the current stream is recorded into a CUDA graph: nothing runs now, and nobody may wait.
+inline bool is_capturing() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 // Whether the kernels are built for this GPU: Hopper, compute capability 9.0.
 inline bool is_hopper(at::Device device) {

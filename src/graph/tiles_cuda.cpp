@@ -2,7 +2,6 @@
 #include "graph/tiles_cuda.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/edge_windows.h"
@@ -31,7 +30,7 @@ at::Tensor cuda_tile_degrees(const EdgeShape& shape, const at::Tensor& tiles) {
 std::pair<at::Tensor, at::Tensor> cuda_csr_from_tiles(const EdgeShape& shape, const at::Tensor& tiles) {
   const c10::cuda::CUDAGuard guard(tiles.device());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+      !is_capturing(),
       "EdgeSet: a list of edges has as many places as there are edges, which the host must wait for; a CUDA "
       "graph cannot be captured then. Kernels that read tiles need no list; edgewise doctor --explain says "
       "what takes "
@@ -59,7 +58,7 @@ at::Tensor cuda_transposed_tiles(const EdgeShape& shape, const at::Tensor& tiles
 
 bool cuda_is_recording(at::Device device) {
   const c10::cuda::CUDAGuard guard(device);
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  return is_capturing();
 }
 
 void cuda_clear_outside(const EdgeShape& shape, const EdgeUnits& units, const SparseHeads& without,

@@ -2,7 +2,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "kernels/cuda/gather_params.h"
 #include "ops/cuda_choice.h"
@@ -114,8 +113,7 @@ at::Tensor dropped_entries(const AttentionInputs& in, const graph::EdgeWindows& 
 std::optional<int64_t> cuda_edge_count(const EdgeSet& edges) {
   if (edges.has_csr()) return edges.edge_count();
   const c10::cuda::CUDAGuard guard(edges.device());
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
-    return std::nullopt;
+  if (graph::is_capturing()) return std::nullopt;
   return edges.edges_per_head().sum().item<int64_t>();
 }
 

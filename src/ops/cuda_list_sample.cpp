@@ -5,7 +5,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include "graph/cuda_launch.h"
 #include "graph/lists_cuda.h"
@@ -79,7 +78,7 @@ bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& ke
       shape.keys > kernels::cuda::kMostListKeys)
     return false;
   // A step that is recorded must not wait for the number of edges.
-  const bool recorded = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  const bool recorded = graph::is_capturing();
   if (!fits_tiles(shape)) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !recorded,

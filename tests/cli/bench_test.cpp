@@ -85,6 +85,43 @@ TEST(BenchSample, TellsTheDensityDrawnFromTheOneAskedFor) {
   EXPECT_THAT(bench({"auto"}).out, AllOf(HasSubstr("density asked"), HasSubstr("drawn")));
 }
 
+// The rows of a GPU can be read where there is none.
+TEST(BenchCuda, DrawsWhatWasMeasuredBefore) {
+  const ScratchFolder scratch;
+  const auto row = [](int n, const char* graph) {
+    return "{\"case\": \"training step\", \"n\": " + std::to_string(n) +
+           R"(, "dim": 32, "clusters": 32, "density": 0.01, "dtype": "fp32", "edgewise_ms": 0.5, "dense_ms": 2, "ratio": 0.25)" +
+           graph + "}\n";
+  };
+  const auto read = [&](const std::string& rows, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"bench",
+                                          "cuda",
+                                          "--from",
+                                          scratch.write("rows.jsonl", rows),
+                                          "--json",
+                                          "--plot",
+                                          scratch.file("plot.svg")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return call(scratch, arguments);
+  };
+  const std::string replayed = row(2048, ", \"graph\": 1") + row(4096, ", \"graph\": 1");
+  const Call found = read(replayed);
+  ASSERT_EQ(found.status, 0) << found.err;
+  EXPECT_EQ(found.out, replayed);
+  EXPECT_THAT(found.err, HasSubstr("plot: "));
+  EXPECT_THAT(scratch.read("plot.svg"),
+              AllOf(HasSubstr("32 clusters, fp32, CUDA graphs"), HasSubstr("1 % of all pairs")));
+  ASSERT_EQ(read(row(2048, "")).status, 0);
+  EXPECT_THAT(scratch.read("plot.svg"),
+              AllOf(testing::Not(HasSubstr("CUDA graphs")), testing::Not(HasSubstr("of all pairs"))));
+  const Call other = read("{\"case\": \"train\", \"n\": 64, \"dense_ms\": 1.5}\n");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("this one has no dim"));
+  const Call filtered = read(replayed, {"--n", "2048"});
+  EXPECT_EQ(filtered.status, 2);
+  EXPECT_THAT(filtered.err, HasSubstr("excludes --from"));
+}
+
 TEST(BenchTrain, DrawsWhatWasMeasuredBefore) {
   const ScratchFolder scratch;
   const std::string plot = scratch.file("plot.svg");
