@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "command.h"
-#include "datasets.h"
+#include "data/datasets.h"
 #include "folders.h"
 #include "runs.h"
 #include "table.h"

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <numeric>
 
-#include "train/run_folder.h"
+#include "train/run/run_folder.h"
 
 namespace edgewise::app {
 namespace {

@@ -1,9 +1,9 @@
 // What run folders say, for the commands that compare, tabulate and report.
 #pragma once
 
+#include <edgewise/plot/svg_plot.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
-#include <edgewise/train/svg_plot.h>
 
 #include <filesystem>
 #include <optional>

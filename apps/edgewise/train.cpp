@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "command.h"
-#include "datasets.h"
+#include "data/datasets.h"
 #include "table.h"
 
 namespace edgewise::app {

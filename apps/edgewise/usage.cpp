@@ -1,6 +1,6 @@
 #include "usage.h"
 
-#include "train/nearest_name.h"
+#include "train/recipe/nearest_name.h"
 
 namespace edgewise::app {
 namespace {

@@ -10,7 +10,7 @@
 #include <edgewise/ops/functional.h>
 
 #include "attention/masking.h"
-#include "ops/state_rows.h"
+#include "ops/layers/state_rows.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {

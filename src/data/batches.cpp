@@ -7,7 +7,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "data/uniform_below.h"
+#include "data/generators/uniform_below.h"
 #include "kernels/philox.h"
 
 namespace edgewise::data {

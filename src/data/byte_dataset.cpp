@@ -7,9 +7,9 @@
 #include <ATen/Functions.h>
 
 #include "data/check_indices.h"
+#include "data/generators/uniform_below.h"
 #include "data/padding.h"
 #include "data/symmetries.h"
-#include "data/uniform_below.h"
 #include "kernels/philox.h"
 
 namespace edgewise::data {

@@ -9,7 +9,7 @@
 
 #include <edgewise/io/safetensors.h>
 
-#include "data/compressed.h"
+#include "data/readers/compressed.h"
 
 namespace edgewise::data {
 

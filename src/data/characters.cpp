@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "data/check_indices.h"
-#include "data/compressed.h"
+#include "data/readers/compressed.h"
 
 namespace edgewise::data {
 namespace {

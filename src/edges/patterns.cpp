@@ -13,8 +13,8 @@
 #include <ostream>
 
 #include "edges/range_edges.h"
-#include "edges/sac_inputs.h"
-#include "ops/reference.h"
+#include "edges/sac/sac_inputs.h"
+#include "ops/attention/reference.h"
 #include "ops/streams.h"
 
 namespace edgewise {

@@ -2,7 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
-#include <edgewise/edges/special_cases.h>
+#include <edgewise/edges/special_case_edges.h>
 
 #include "edges/range_edges.h"
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
-#include <edgewise/edges/special_cases.h>
+#include <edgewise/edges/special_case_edges.h>
 #include <edgewise/ops/scored_attention.h>
 
 #include "edges/range_edges.h"

@@ -5,7 +5,7 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
 
-#include <edgewise/edges/special_cases.h>
+#include <edgewise/edges/special_case_edges.h>
 
 #include <algorithm>
 

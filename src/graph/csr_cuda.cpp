@@ -12,7 +12,7 @@
 
 #include "graph/checks.h"
 #include "graph/cuda_launch.h"
-#include "kernels/cuda/csr_params.h"
+#include "kernels/cuda/lists/csr_params.h"
 
 namespace edgewise::graph {
 namespace {

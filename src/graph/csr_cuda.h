@@ -1,5 +1,5 @@
 // A CSR of CUDA tensors that comes from outside, checked on the device without waiting for it
-// (kernels/cuda/csr_check.cu).
+// (kernels/cuda/lists/csr_check.cu).
 #pragma once
 
 #include <edgewise/graph/edge_set.h>

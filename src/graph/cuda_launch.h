@@ -9,8 +9,8 @@
 #include <edgewise/graph/edge_set.h>
 
 #include "graph/edge_windows.h"
-#include "kernels/cuda/tile_params.h"
-#include "kernels/cuda/window_params.h"
+#include "kernels/cuda/tiles/tile_params.h"
+#include "kernels/cuda/windows/window_params.h"
 
 namespace edgewise::graph {
 

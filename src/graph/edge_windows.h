@@ -1,5 +1,5 @@
-// Layouts of edges on a CUDA device for heads with few of them (kernels/cuda/window_params.h). Which heads
-// these are is found out on the device, so that nobody waits for a count.
+// Layouts of edges on a CUDA device for heads with few of them (kernels/cuda/windows/window_params.h). Which
+// heads these are is found out on the device, so that nobody waits for a count.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -92,7 +92,7 @@ struct HeadBackwardParams {
   T* grad_value = nullptr;  // [B*H*S, Dv]
 };
 
-// Rows of dense products over all keys, to be made sparse; see kernels/cpu/masked_rows.h.
+// Rows of dense products over all keys, to be made sparse; see kernels/cpu/attention/masked_rows.h.
 template <typename T>
 struct MaskedRowsParams {
   CsrView edges;

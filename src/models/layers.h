@@ -5,7 +5,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "ops/state_rows.h"
+#include "ops/layers/state_rows.h"
 
 namespace edgewise {
 

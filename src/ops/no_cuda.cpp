@@ -2,13 +2,13 @@
 // reference.
 #include <ATen/ops/empty.h>
 
-#include "ops/cuda_choice.h"
-#include "ops/cuda_impl.h"
-#include "ops/cuda_rows.h"
-#include "ops/cuda_sampling.h"
-#include "ops/cuda_walk.h"
-#include "ops/memberships.h"
+#include "ops/attention/cuda_choice.h"
+#include "ops/attention/cuda_impl.h"
+#include "ops/layers/cuda_rows.h"
+#include "ops/sample/cuda_sampling.h"
+#include "ops/sample/memberships.h"
 #include "ops/step_graph.h"
+#include "ops/walk/cuda_walk.h"
 
 namespace edgewise::ops {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "ops/reference.h"
+#include "ops/attention/reference.h"
 
 namespace edgewise::ops {
 

@@ -15,8 +15,8 @@
 
 #include "graph/checks.h"
 #include "graph/csr_cuda.h"
-#include "ops/attention_impl.h"
-#include "ops/reference.h"
+#include "ops/attention/attention_impl.h"
+#include "ops/attention/reference.h"
 
 namespace edgewise::ops {
 namespace {

@@ -1,6 +1,6 @@
 // Random tokens in place of a task's data: enough to measure what a model costs.
 #include <c10/util/Exception.h>
-#include <edgewise/train/cost.h>
+#include <edgewise/train/model_cost.h>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

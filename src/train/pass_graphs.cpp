@@ -11,7 +11,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "ops/cuda_impl.h"
+#include "ops/attention/cuda_impl.h"
 #include "ops/step_inputs.h"
 #include "train/dropout_seed.h"
 #include "train/pass_graph_state.h"

@@ -28,9 +28,9 @@
 
 #include "train/host_copy.h"
 #include "train/loss.h"
-#include "train/memory.h"
-#include "train/run_folder.h"
-#include "train/run_lines.h"
+#include "train/run/memory.h"
+#include "train/run/run_folder.h"
+#include "train/run/run_lines.h"
 
 namespace edgewise::train {
 namespace {

@@ -14,7 +14,7 @@
 #include <edgewise/version.h>
 
 #include "cli/call.h"
-#include "ops/cuda_choice_shape.h"
+#include "ops/attention/cuda_choice_shape.h"
 
 namespace edgewise::cli {
 namespace {

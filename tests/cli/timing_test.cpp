@@ -1,5 +1,5 @@
 // When a benchmark says that the machine is busy.
-#include "timing.h"
+#include "bench/timing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

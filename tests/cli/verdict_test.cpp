@@ -1,5 +1,5 @@
 // Whether a shape pays: the numbers are those that were measured, and what was not is not known.
-#include "verdict.h"
+#include "doctor/verdict.h"
 
 #include <filesystem>
 #include <fstream>

@@ -9,8 +9,8 @@
 
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
-#include "ops/cuda_choice.h"
-#include "ops/cuda_impl.h"
+#include "ops/attention/cuda_choice.h"
+#include "ops/attention/cuda_impl.h"
 
 namespace edgewise {
 namespace {

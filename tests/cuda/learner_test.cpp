@@ -9,9 +9,9 @@
 #include <map>
 
 #include "kit/devices.h"
-#include "kit/float32_matmul.h"
+#include "kit/float32_matmul_guard.h"
 #include "kit/random_inputs.h"
-#include "ops/cuda_impl.h"
+#include "ops/attention/cuda_impl.h"
 
 namespace edgewise {
 namespace {

@@ -10,8 +10,8 @@
 #include "kit/devices.h"
 #include "kit/probe_options.h"
 #include "kit/random_inputs.h"
-#include "ops/cuda_impl.h"
-#include "ops/cuda_sampling.h"
+#include "ops/attention/cuda_impl.h"
+#include "ops/sample/cuda_sampling.h"
 
 namespace edgewise {
 namespace {

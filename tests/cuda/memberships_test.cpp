@@ -7,7 +7,7 @@
 #include "kit/autocast.h"
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
-#include "ops/memberships.h"
+#include "ops/sample/memberships.h"
 
 namespace edgewise {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "kit/autocast.h"
 #include "kit/devices.h"
-#include "ops/cuda_rows.h"
-#include "ops/state_rows.h"
+#include "ops/layers/cuda_rows.h"
+#include "ops/layers/state_rows.h"
 
 namespace edgewise::ops {
 namespace {

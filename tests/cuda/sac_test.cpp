@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "edges/sac_fused.h"
+#include "edges/sac/sac_fused.h"
 #include "edges/sac_kit.h"
 #include "kit/devices.h"
 

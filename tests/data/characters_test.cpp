@@ -10,8 +10,8 @@
 
 #include <ATen/Functions.h>
 
-#include "data/compressed.h"
 #include "data/expect_error.h"
+#include "data/readers/compressed.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::data {

@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include "data/compressed.h"
 #include "data/expect_error.h"
 #include "data/official_files.h"
-#include "data/pickle.h"
-#include "data/png.h"
+#include "data/readers/compressed.h"
+#include "data/readers/pickle.h"
+#include "data/readers/png.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::data {

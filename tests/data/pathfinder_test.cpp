@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "data/expect_error.h"
-#include "data/lanczos.h"
-#include "data/pathfinder_shapes.h"
+#include "data/generators/pathfinder_shapes.h"
+#include "data/readers/lanczos.h"
 
 namespace edgewise::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "edges/sac_inputs.h"
+#include "edges/sac/sac_inputs.h"
 #include "edges/sac_kit.h"
 #include "kit/message_of.h"
 

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "edges/sac_fused.h"
-#include "edges/sac_inputs.h"
+#include "edges/sac/sac_fused.h"
+#include "edges/sac/sac_inputs.h"
 #include "edges/sac_kit.h"
-#include "kit/cpu_level.h"
+#include "kit/cpu_level_guard.h"
 
 namespace edgewise {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <torch/torch.h>
 
-#include "edges/sac_walk.h"
+#include "edges/sac/sac_walk.h"
 #include "kit/random_inputs.h"
 
 namespace edgewise::kit {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kit/float32_matmul.h"
+#include "kit/float32_matmul_guard.h"
 
 namespace edgewise {
 namespace {

@@ -1,5 +1,5 @@
 // Heads in blocks of all pairs with the edges masked, against the kernels that gather edges.
-#include "ops/masked_blocks.h"
+#include "ops/attention/masked_blocks.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "kit/random_inputs.h"
-#include "ops/attention_impl.h"
+#include "ops/attention/attention_impl.h"
+#include "ops/attention/reference.h"
 #include "ops/kernel_threads.h"
-#include "ops/reference.h"
 
 namespace edgewise {
 namespace {

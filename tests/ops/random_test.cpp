@@ -11,7 +11,7 @@
 #include <set>
 
 #include "kernels/pair_numbers.h"
-#include "ops/reference.h"
+#include "ops/attention/reference.h"
 #include "ops/streams.h"
 
 namespace edgewise {

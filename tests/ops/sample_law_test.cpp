@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kit/cpu_level.h"
+#include "kit/cpu_level_guard.h"
 #include "kit/law_check.h"
 #include "kit/random_inputs.h"
 

@@ -7,12 +7,12 @@
 
 #include <cstdlib>
 
-#include "kernels/cpu/sample.h"
-#include "kernels/cpu/sample_bounds.h"
-#include "kernels/cpu/sample_kernels.h"
-#include "kernels/cpu/sample_scratch.h"
+#include "kernels/cpu/sample/sample_bounds.h"
+#include "kernels/cpu/sample/sample_kernels.h"
+#include "kernels/cpu/sample/sample_scratch.h"
+#include "kernels/cpu/sample/sampler.h"
 #include "kernels/pair_bytes.h"
-#include "kit/cpu_level.h"
+#include "kit/cpu_level_guard.h"
 #include "kit/law_check.h"
 #include "kit/random_inputs.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "kit/random_inputs.h"
-#include "ops/reference.h"
+#include "ops/attention/reference.h"
 #include "ops/streams.h"
 
 namespace edgewise {

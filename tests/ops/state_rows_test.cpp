@@ -1,5 +1,5 @@
 // What a model does to its states around attention, on the CPU: equal to torch's operations.
-#include "ops/state_rows.h"
+#include "ops/layers/state_rows.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "graph/checks.h"
-#include "kernels/cuda/csr_params.h"
+#include "kernels/cuda/lists/csr_params.h"
 #include "kit/random_inputs.h"
 #include "simt_kit.h"
 

@@ -1,7 +1,7 @@
 // Attention over lists, forward and backward, lane by lane on a CPU, against the CPU's own in fp64.
 #include <edgewise/ops/functional.h>
 
-#include "kernels/cuda/gather_params.h"
+#include "kernels/cuda/lists/gather_params.h"
 #include "kit/random_inputs.h"
 #include "ops/streams.h"
 #include "simt_kit.h"

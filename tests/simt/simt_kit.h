@@ -5,7 +5,7 @@
 #include <edgewise/graph/edge_set.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/list_params.h"
+#include "kernels/cuda/lists/list_params.h"
 
 namespace edgewise::simt_kit {
 

@@ -1,7 +1,7 @@
 // The lists of windows that are made of bit tiles, lane by lane on a CPU.
 #include <map>
 
-#include "kernels/cuda/window_params.h"
+#include "kernels/cuda/windows/window_params.h"
 #include "kit/random_inputs.h"
 #include "simt_kit.h"
 

@@ -6,8 +6,8 @@
 
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
-#include <edgewise/train/cost.h>
 #include <edgewise/train/evaluate.h>
+#include <edgewise/train/model_cost.h>
 #include <edgewise/train/trainer.h>
 
 #include "kit/scratch_folder.h"

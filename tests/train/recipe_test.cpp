@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "train/nearest_name.h"
-#include "train/recipe_fields.h"
+#include "train/recipe/nearest_name.h"
+#include "train/recipe/recipe_fields.h"
 
 namespace edgewise::train {
 namespace {

@@ -1,5 +1,5 @@
 // What a run says while it trains.
-#include "train/run_lines.h"
+#include "train/run/run_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

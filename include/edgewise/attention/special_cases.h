@@ -8,7 +8,7 @@
 #pragma once
 
 #include <edgewise/attention/causal_attention.h>
-#include <edgewise/edges/special_cases.h>
+#include <edgewise/edges/special_case_edges.h>
 
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>

@@ -4,7 +4,7 @@
 //
 // A path is a row of dashes ("paddles"). Each next dash is drawn at random near the straight continuation,
 // off everything drawn before; when a path runs into a corner the whole picture is begun again.
-// src/data/pathfinder_generator.cpp has the rules.
+// src/data/generators/pathfinder_generator.cpp has the rules.
 #pragma once
 
 #include <cstdint>

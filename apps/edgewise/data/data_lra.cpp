@@ -1,0 +1,158 @@
+// edgewise data image | text | pathfinder | retrieval: what these tasks are distributed as, into one file
+// each.
+#include <edgewise/data/byte_dataset.h>
+#include <edgewise/data/lra_import.h>
+#include <edgewise/data/pathfinder.h>
+#include <edgewise/io/atomic_file.h>
+#include <edgewise/train/progress.h>
+
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "data/data_lra.h"
+#include "table.h"
+#include "validators.h"
+
+namespace edgewise::app {
+namespace {
+
+using Import = data::ByteExamples (*)(const std::filesystem::path&, const data::ImportProgress&);
+
+struct ImportArguments {
+  std::string task, from, out;
+  bool xz = false, overwrite = false;
+  Import import = nullptr;
+  bool generate = false;  // pathfinder
+  data::PathfinderOptions pathfinder;
+};
+
+train::ProgressOptions bar_of(const std::string& task, int64_t total) {
+  train::ProgressOptions bar;
+  bar.label = task;
+  bar.total = total;
+  bar.unit = "example";
+  return bar;
+}
+
+// Makes the folder; throws when the file could not be written there, before the work.
+void prepare_folder(const ImportArguments& arguments) {
+  const std::string &folder = arguments.out, &task = arguments.task;
+  check_overwrites(task, data::byte_examples_path(folder, task), arguments.overwrite);
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  TORCH_CHECK(!failure, "data ", task, ": cannot make the folder '", folder, "': ", failure.message(),
+              ". Choose one that can be written.");
+  const io::AtomicFile probe(data::byte_examples_path(folder, task));  // gone again without a commit
+}
+
+// Writes the file, reads it back and prints its splits, size and checksum.
+void save_and_describe(const data::ByteExamples& examples, const std::string& folder, bool xz) {
+  data::save_byte_examples(folder, examples, {.compress = xz});
+  const std::filesystem::path file = data::byte_examples_path(folder, examples.task);
+  // What was written is read back, with all its checks: the figures below are those of the file.
+  const data::ByteDataset dataset(data::load_byte_examples(folder, examples.task),
+                                  data::lra_options(examples.task));
+  Table table({"split", "examples", "mean length", "most frequent label of train"});
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation, data::Split::kTest}) {
+    double length = 0;
+    for (int64_t i = 0; i < dataset.size(split); ++i) length += static_cast<double>(dataset.length(split, i));
+    const bool any = dataset.size(split) > 0;
+    table.add({std::string(data::to_string(split)), std::to_string(dataset.size(split)),
+               any ? fixed(length / static_cast<double>(dataset.size(split)), 1) : "-",
+               any ? percent(dataset.majority_accuracy(split)) : "-"});
+  }
+  table.print(std::cout);
+  std::cout << file.string() << ": " << bytes(static_cast<double>(std::filesystem::file_size(file)))
+            << "; CRC-32 of the " << examples.bytes.size()
+            << " bytes in it: " << data::byte_examples_checksum(examples) << "\n";
+}
+
+int generate(const ImportArguments& arguments) {
+  prepare_folder(arguments);
+  train::Progress progress(bar_of(arguments.task, arguments.pathfinder.size));
+  const data::ByteExamples examples =
+      data::generate_pathfinder(arguments.pathfinder, [&](int64_t done, int64_t) { progress.update(done); });
+  progress.finish();
+  save_and_describe(examples, arguments.out, arguments.xz);
+  return 0;
+}
+
+int run(const ImportArguments& arguments) {
+  if (arguments.generate) return generate(arguments);
+  TORCH_CHECK_VALUE(!arguments.from.empty(), "data ", arguments.task, ": expected --from FOLDER",
+                    arguments.task == "pathfinder" ? ", or --generate" : "");
+  TORCH_CHECK_VALUE(std::filesystem::is_directory(arguments.from), "data ", arguments.task,
+                    ": expected a folder to read; '", arguments.from, "' is none");
+  prepare_folder(arguments);
+  train::Progress progress(bar_of(arguments.task, 0));
+  const data::ByteExamples examples =
+      arguments.import(arguments.from, [&](int64_t done, int64_t) { progress.update(done); });
+  progress.finish();
+  save_and_describe(examples, arguments.out, arguments.xz);
+  return 0;
+}
+
+std::pair<CLI::App*, std::shared_ptr<ImportArguments>> add_import(CLI::App& data, Action& action,
+                                                                  const char* task, const char* what,
+                                                                  const char* layouts, Import import) {
+  auto arguments = std::make_shared<ImportArguments>();
+  arguments->task = task;
+  arguments->import = import;
+  CLI::App* command = data.add_subcommand(task, what);
+  command->add_option("--from", arguments->from, layouts);
+  command->add_option("--out", arguments->out, std::string("folder for ") + task + ".safetensors")
+      ->required();
+  command->add_flag("--xz", arguments->xz, "compress: a smaller file that takes seconds to load");
+  command->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
+  command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  return {command, arguments};
+}
+
+}  // namespace
+
+void check_overwrites(const std::string& task, const std::filesystem::path& file, bool overwrite) {
+  TORCH_CHECK_VALUE(overwrite || !std::filesystem::exists(file), "data ", task, ": expected no ",
+                    file.string(),
+                    " yet; there is one. Choose another --out, or replace it with --overwrite.");
+}
+
+void add_data_lra(CLI::App& data, Action& action) {
+  add_import(data, action, "image", "CIFAR-10 in grey (Long Range Arena's Image)",
+             "folder with CIFAR-10's binary or Python version, or images-Nx32x32.u8[.xz]",
+             data::import_image);
+  add_import(data, action, "text", "IMDB reviews as bytes (Long Range Arena's Text)",
+             "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text);
+  const auto [pathfinder, arguments] =
+      add_import(data, action, "pathfinder", "Pathfinder, 32 x 32 (Long Range Arena's Pathfinder)",
+                 "folder of the official release (metadata/, imgs/), or one with images-Nx32x32.u8[.xz]",
+                 data::import_pathfinder);
+  data::PathfinderOptions& options = arguments->pathfinder;
+  options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  CLI::Option* generate =
+      pathfinder->add_flag("--generate", arguments->generate, "draw the pictures instead of reading them");
+  generate->excludes("--from");
+  pathfinder->add_option("--size", options.size, "pictures: eight tenths train, one validates, one tests")
+      ->capture_default_str()
+      ->check(whole_number(10))  // fewer would leave a split empty
+      ->needs(generate);
+  pathfinder
+      ->add_option("--contour-length", options.contour_length,
+                   "dashes of a path: 6 easy, 9 intermediate, 14 hard")
+      ->capture_default_str()
+      ->check(whole_number(3))
+      ->needs(generate);
+  pathfinder->add_option("--seed", options.seed, "the same seed gives the same file")
+      ->capture_default_str()
+      ->check(whole_number(0))
+      ->needs(generate);
+  pathfinder->add_option("--jobs", options.jobs, "threads; never changes the file")
+      ->capture_default_str()
+      ->check(whole_number(1))
+      ->needs(generate);
+  add_import(data, action, "retrieval", "pairs of documents (Long Range Arena's Retrieval)",
+             "folder with new_aan_pairs.{train,eval,test}.tsv, or docs.tsv[.xz] and pairs.tsv[.xz]",
+             data::import_retrieval);
+}
+
+}  // namespace edgewise::app

@@ -1,0 +1,11 @@
+// The backward pass over bit tiles in fp32 for head dim 16.
+#include "kernels/cuda/tiles/float_tile_backward.cuh"
+#include "kernels/cuda/tiles/tile_backward_dims.h"
+
+namespace edgewise::kernels::cuda {
+
+int launch_float_tile_backward_16(const TileBackwardParams<float>& p, Tf32 products, Stream stream) {
+  return launch_products<16>(p, products, static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace edgewise::kernels::cuda
