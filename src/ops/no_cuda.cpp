@@ -7,6 +7,7 @@
 #include "ops/layers/cuda_rows.h"
 #include "ops/sample/cuda_sampling.h"
 #include "ops/sample/memberships.h"
+#include "ops/squares/square_attention.h"
 #include "ops/step_graph.h"
 #include "ops/walk/cuda_walk.h"
 
@@ -33,6 +34,16 @@ AttentionForward cuda_forward(const AttentionInputs&) {
 AttentionBackward cuda_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
                                 const CreditRequest&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
+}
+std::string cuda_square_refusal(const SquareCall&) {
+  return kWhy;
+}
+SquareForward cuda_square_forward(const SquareCall&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "square_forward: ", kWhy);
+}
+SquareBackward cuda_square_backward(const SquareCall&, const SquareForward&, const at::Tensor&,
+                                    const SquareCredit&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "square_backward: ", kWhy);
 }
 std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) {
   return kWhy;
