@@ -23,6 +23,7 @@
 #include <sstream>
 #include <utility>
 
+#include "graph/bool_bytes.h"
 #include "graph/checks.h"
 #include "graph/edge_windows.h"
 #include "graph/huge_pages.h"
@@ -144,10 +145,11 @@ EdgeSet EdgeSet::from_mask(const at::Tensor& mask) {
                     " of shape ", mask.sizes(), ". Convert with mask.to(torch.bool)");
   const EdgeShape shape{mask.size(0), mask.size(1), mask.size(2), mask.size(3)};
   graph::check_shape("EdgeSet::from_mask", shape);
-  const at::Tensor rows = mask.reshape({shape.rows(), shape.keys});
+  const at::Tensor own = graph::zeros_and_ones(mask).contiguous();  // the caller may change its own
+  const at::Tensor rows = own.view({shape.rows(), shape.keys});
   EdgeSet edges = from_trusted_csr(shape, offsets_from_degrees(rows.sum(1, false, at::kLong)),
                                    rows.nonzero().select(1, 1).to(at::kInt));
-  edges.layouts_->mask = mask.clone(at::MemoryFormat::Contiguous);  // the caller may change its own
+  edges.layouts_->mask = own;
   return edges;
 }
 
@@ -327,8 +329,9 @@ EdgeSet EdgeSet::kept(const at::Tensor& keep) const {
   TORCH_CHECK_VALUE(keep.dim() == 1 && keep.size(0) == edge_count() && keep.scalar_type() == at::kBool,
                     "EdgeSet::kept: expected a boolean tensor with one entry per edge (", edge_count(),
                     "); got ", keep.scalar_type(), " of shape ", keep.sizes());
-  const at::Tensor running = offsets_from_degrees(keep.to(at::kLong));
-  return from_trusted_csr(shape(), running.index_select(0, row_offsets()), col_indices().masked_select(keep));
+  const at::Tensor kept = graph::zeros_and_ones(keep);
+  const at::Tensor running = offsets_from_degrees(kept.to(at::kLong));
+  return from_trusted_csr(shape(), running.index_select(0, row_offsets()), col_indices().masked_select(kept));
 }
 
 at::Tensor EdgeSet::degrees() const {

@@ -6,6 +6,8 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "graph/bool_bytes.h"
+
 namespace edgewise {
 namespace {
 
@@ -51,13 +53,13 @@ at::Tensor mask_counts(const at::Tensor& mask) {
     const at::Tensor found = find(mask);
     if (found.defined()) return found;
   }
-  const at::Tensor counts = mask.sum(1, false, at::kLong).cpu();
+  const at::Tensor counts = graph::zeros_and_ones(mask).sum(1, false, at::kLong).cpu();
   if (can_be_known(mask)) remember(mask, counts);
   return counts;
 }
 
 void remember_mask_counts(const at::Tensor& mask, const at::Tensor& host_mask) {
-  if (can_be_known(mask)) remember(mask, host_mask.sum(1, false, at::kLong));
+  if (can_be_known(mask)) remember(mask, graph::zeros_and_ones(host_mask).sum(1, false, at::kLong));
 }
 
 }  // namespace edgewise

@@ -18,7 +18,7 @@ struct WalkParams {
   const int64_t* first = nullptr;     // [L]
   const int64_t* last = nullptr;      // [L]
   const int64_t* excluded = nullptr;  // [L], -1 = none
-  const bool* key_mask = nullptr;     // [B, S]; null = all
+  const uint8_t* key_mask = nullptr;  // [B, S], 0 = not; null = all
   const int64_t* limits = nullptr;    // rooted: [B, L] edges of a query, at most T; pairs: [B] of an item
   bool duplicates = false;
   WalkChoice choice = WalkChoice::kSample;
@@ -71,11 +71,11 @@ struct RootedWalkGradParams {
 // with no more candidates than its limit takes them all.
 template <typename T>
 struct PairsWalkParams : NodeWalkParams<T> {
-  const T* start = nullptr;          // [G, P], the first input
-  const bool* query_mask = nullptr;  // [B, L]
-  int64_t* source = nullptr;         // [B, G, T]
-  T* normaliser = nullptr;           // [B, G, T, 2]
-  T* entropies = nullptr;            // [B, G, T, 2]
+  const T* start = nullptr;             // [G, P], the first input
+  const uint8_t* query_mask = nullptr;  // [B, L], 0 = not; null = all
+  int64_t* source = nullptr;            // [B, G, T]
+  T* normaliser = nullptr;              // [B, G, T, 2]
+  T* entropies = nullptr;               // [B, G, T, 2]
 };
 template <typename T>
 struct PairsWalkGradParams {

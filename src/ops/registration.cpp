@@ -28,9 +28,28 @@ EdgeShape attention_shape(const char* function, const at::Tensor& query, const a
   return {query.size(0), query.size(1), query.size(2), key.size(2)};
 }
 
-void check_device(const char* function, const char* name, const at::Tensor& tensor, const at::Tensor& query) {
-  TORCH_CHECK_VALUE(tensor.device() == query.device(), function, ": expected ", name, " on ", query.device(),
-                    ", where query is; got ", tensor.device());
+struct Argument {
+  const char* name;
+  const at::Tensor& tensor;
+};
+
+// One device for all, before anything else: a single meta tensor would have the op of shapes answer for
+// tensors with data, a single CUDA tensor would have a kernel read host memory.
+void check_devices(const char* function, std::initializer_list<Argument> arguments) {
+  const Argument& first = *arguments.begin();
+  for (const Argument& each : arguments)
+    TORCH_CHECK_VALUE(each.tensor.device() == first.tensor.device(), function,
+                      ": expected all tensors on one device; got ", first.name, " on ", first.tensor.device(),
+                      " and ", each.name, " on ", each.tensor.device(), ". Move them together with .to()");
+}
+void check_attention_devices(const char* function, const at::Tensor& query, const at::Tensor& key,
+                             const at::Tensor& value, const at::Tensor& row_offsets,
+                             const at::Tensor& col_indices) {
+  check_devices(function, {{"query", query},
+                           {"key", key},
+                           {"value", value},
+                           {"row_offsets", row_offsets},
+                           {"col_indices", col_indices}});
 }
 
 // Inputs whose edges can be trusted; on CUDA perhaps others than were given, and then the results are spoilt.
@@ -46,6 +65,7 @@ struct Checked {
 Checked checked_inputs(const char* function, const at::Tensor& query, const at::Tensor& key,
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                        std::optional<double> scale) {
+  check_attention_devices(function, query, key, value, row_offsets, col_indices);
   // Not EdgeSet::from_csr, whose messages would speak of a call that the user has not made.
   const EdgeShape shape = attention_shape(function, query, key);
   graph::check_shape(function, shape);
@@ -100,12 +120,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
     const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const at::Tensor& row_offsets, const at::Tensor& col_indices, const at::Tensor& output,
     const at::Tensor& lse, std::optional<double> scale) {
+  check_devices("edge_attention_backward",
+                {{"query", query}, {"grad_output", grad_output}, {"output", output}, {"lse", lse}});
   const Checked checked =
-      checked_inputs("edge_attention", query, key, value, row_offsets, col_indices, scale);
+      checked_inputs("edge_attention_backward", query, key, value, row_offsets, col_indices, scale);
   const AttentionInputs& in = checked.in;
-  check_device("edge_attention_backward", "grad_output", grad_output, query);
-  check_device("edge_attention_backward", "output", output, query);
-  check_device("edge_attention_backward", "lse", lse, query);
   TORCH_CHECK_VALUE(
       grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
       "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
@@ -122,12 +141,12 @@ at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, c
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                        std::optional<double> scale, c10::string_view estimator,
                        c10::string_view present_form) {
+  check_devices("edge_credit", {{"query", query}, {"grad_output", grad_output}});
   const Checked checked = checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
   const AttentionInputs& in = checked.in;
   // On a GPU only the plain versions give numbers per edge.
   const AttentionForward forward =
       run_forward(in, query.is_cpu() ? functional::Backend::kAuto : functional::Backend::kReference);
-  check_device("edge_credit", "grad_output", grad_output, query);
   TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
                         grad_output.scalar_type() == forward.output.scalar_type(),
                     "edge_credit: expected grad_output ", forward.output.scalar_type(), " of shape ",
@@ -149,6 +168,9 @@ std::tuple<at::Tensor, at::Tensor> sample_sbm_edges_op(const at::Tensor& query_m
                                                        const std::optional<at::Tensor>& key_mask,
                                                        bool self_loops, int64_t seed, int64_t step,
                                                        c10::string_view sampler) {
+  check_devices("sample_sbm_edges", {{"query_membership", query_membership},
+                                     {"key_side", key_side},
+                                     {"key_mask", key_mask ? *key_mask : key_side}});
   SampleOptions options;
   options.law = parse_edge_law(law);
   options.exploration = exploration;
@@ -165,29 +187,33 @@ std::tuple<at::Tensor, at::Tensor> sample_sbm_edges_op(const at::Tensor& query_m
 // ---- shapes only ----
 
 std::tuple<at::Tensor, at::Tensor> meta_forward(const at::Tensor& query, const at::Tensor& key,
-                                                const at::Tensor& value, const at::Tensor&, const at::Tensor&,
-                                                std::optional<double>) {
+                                                const at::Tensor& value, const at::Tensor& row_offsets,
+                                                const at::Tensor& col_indices, std::optional<double>) {
+  check_attention_devices("edge_attention", query, key, value, row_offsets, col_indices);
   const auto sizes = query.sym_sizes();
   const at::ScalarType accumulator = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  (void)key;
   return {at::empty_symint({sizes[0], sizes[1], sizes[2], value.sym_size(3)}, query.options()),
           at::empty_symint({sizes[0], sizes[1], sizes[2]}, query.options().dtype(accumulator))};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> meta_backward(const at::Tensor&, const at::Tensor& query,
-                                                             const at::Tensor& key, const at::Tensor& value,
-                                                             const at::Tensor&, const at::Tensor&,
-                                                             const at::Tensor&, const at::Tensor&,
-                                                             std::optional<double>) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> meta_backward(
+    const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& row_offsets, const at::Tensor& col_indices, const at::Tensor& output,
+    const at::Tensor& lse, std::optional<double>) {
+  check_devices("edge_attention_backward",
+                {{"query", query}, {"grad_output", grad_output}, {"output", output}, {"lse", lse}});
+  check_attention_devices("edge_attention_backward", query, key, value, row_offsets, col_indices);
   const auto like = [](const at::Tensor& tensor) {
     return at::empty_symint(tensor.sym_sizes(), tensor.options());
   };
   return {like(query), like(key), like(value)};
 }
 
-at::Tensor meta_credit(const at::Tensor&, const at::Tensor& query, const at::Tensor&, const at::Tensor&,
-                       const at::Tensor&, const at::Tensor& col_indices, std::optional<double>,
-                       c10::string_view, c10::string_view) {
+at::Tensor meta_credit(const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key,
+                       const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
+                       std::optional<double>, c10::string_view, c10::string_view) {
+  check_devices("edge_credit", {{"query", query}, {"grad_output", grad_output}});
+  check_attention_devices("edge_credit", query, key, value, row_offsets, col_indices);
   const at::ScalarType accumulator = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::empty_symint(col_indices.sym_sizes(), query.options().dtype(accumulator));
 }

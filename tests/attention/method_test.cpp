@@ -10,6 +10,7 @@
 
 #include "attention/method_inputs.h"
 #include "kit/devices.h"
+#include "kit/other_bytes.h"
 
 namespace edgewise {
 namespace {
@@ -63,6 +64,13 @@ TEST_P(Method, NoMaskIsAMaskOfOnes) {
   const at::Tensor without = method_->attend(input);
   input.key_mask = torch::ones({2, 16}, torch::kBool);
   EXPECT_TRUE(close(without, method_->attend(input)));
+}
+
+TEST_P(Method, MaskBytesOtherThanOneAreTrue) {
+  MethodInput input = method_input(2, 16, mask_of({16, 9}, 16));
+  const at::Tensor expected = method_->attend(input);
+  input.key_mask = kit::other_bytes(*input.key_mask);
+  EXPECT_TRUE(at::equal(method_->attend(input), expected));
 }
 
 TEST_P(Method, PaddingAloneGivesNoNan) {

@@ -11,6 +11,9 @@
 #include <edgewise/edges/patterns.h>
 #include <edgewise/edges/sbm_edges.h>
 
+#include "kit/other_bytes.h"
+#include "kit/random_inputs.h"
+
 namespace edgewise {
 namespace {
 
@@ -50,6 +53,21 @@ TEST(MultiheadEdgeAttention, StartsAsThreeTorchLinears) {
     EXPECT_GT(tensor.abs().max().item<float>(), 0.11f);
   }
   EXPECT_NEAR(attention->in_proj_weight.std().item<double>(), 0.125 / std::sqrt(3.0), 2e-3);
+}
+
+TEST(MultiheadEdgeAttention, MaskBytesOtherThanOneAreTrue) {
+  const at::Tensor x = kit::randn({3, 10, 16}, 1), mask = ragged_mask();
+  for (const EdgeSourcePtr& source :
+       {EdgeSourcePtr(), EdgeSourcePtr(std::make_shared<WindowEdges>(2)),
+        EdgeSourcePtr(SbmEdges(SbmEdgesOptions(2, 8, SbmPreset::kEdgewise)).ptr())}) {
+    auto attention = make(source);
+    const AttentionOutput expected = attention->forward(x, mask),
+                          found = attention->forward(x, kit::other_bytes(mask));
+    EXPECT_TRUE(at::equal(found.output, expected.output));
+    if (expected.density.defined()) {
+      EXPECT_TRUE(at::equal(found.density, expected.density));
+    }
+  }
 }
 
 // The definition, written out with no shared code: softmax(q k^T / sqrt(D)) v per head, then the output

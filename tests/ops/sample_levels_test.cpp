@@ -71,7 +71,7 @@ struct LevelCase {
     head.key_side = key.const_data_ptr<float>();
     head.valid_keys = valid_keys.data();
     head.valid_key_count = static_cast<int64_t>(valid_keys.size());
-    head.query_mask = reinterpret_cast<const bool*>(query_valid.data());
+    head.query_mask = query_valid.data();
     for (const uint8_t valid : query_valid) head.valid_query_count += valid;
     head.stream_key = 0x1234567890abcdefull;
   }

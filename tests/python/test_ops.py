@@ -159,6 +159,57 @@ def test_sampling_is_repeatable_and_follows_the_law():
             assert abs(mean - probability.mean().item()) < 4.7 * error
 
 
+@pytest.mark.parametrize("sampler", ["auto", "direct", "fastrg", "squeezed", "thinning"])
+def test_bools_of_any_byte_are_true(sampler):
+    torch.manual_seed(2)
+    query, key = torch.rand(2, 2, 64, 4), torch.rand(2, 2, 64, 4) / 4
+    mask = torch.rand(2, 64) < 0.6
+    odd = (mask.to(torch.uint8) * 255).view(torch.bool)
+    for mine, theirs in zip(edgewise.sample_sbm_edges(query, key, key_mask=odd, sampler=sampler),
+                            edgewise.sample_sbm_edges(query, key, key_mask=mask, sampler=sampler)):
+        assert torch.equal(mine, theirs)
+    full = torch.full((2, 64), 255, dtype=torch.uint8).view(torch.bool)
+    assert torch.equal(edgewise.sample_sbm_edges(query, key, key_mask=full, sampler=sampler)[1],
+                       edgewise.sample_sbm_edges(query, key, sampler=sampler)[1])
+
+
+def device_calls():
+    """Each op with all of its tensors, by name."""
+    q, k, v, mask = inputs(requires_grad=False)
+    offsets, columns = csr(mask)
+    attention = dict(query=q, key=k, value=v, row_offsets=offsets, col_indices=columns)
+    output, lse = torch.ops.edgewise.edge_attention_forward(**attention)
+    grad = torch.randn_like(output)
+    memberships = dict(query_membership=torch.rand(1, 2, 6, 4), key_side=torch.rand(1, 2, 6, 4),
+                       key_mask=torch.ones(1, 6, dtype=torch.bool))
+    ops = torch.ops.edgewise
+    return [(ops.edge_attention, attention), (ops.edge_attention_forward, attention),
+            (ops.edge_attention_backward, dict(grad_output=grad, output=output, lse=lse, **attention)),
+            (ops.edge_credit, dict(grad_output=grad, **attention)), (ops.sample_sbm_edges, memberships)]
+
+
+@pytest.mark.parametrize("other", ["meta", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(),
+                                                                                         reason="needs a GPU"))])
+@pytest.mark.parametrize("op, call", device_calls(), ids=lambda x: str(x) if not isinstance(x, dict) else "")
+def test_one_tensor_on_another_device_is_refused(op, call, other):
+    op(**call)
+    for name, tensor in call.items():
+        with pytest.raises(ValueError, match="expected all tensors on one device"):
+            op(**(call | {name: tensor.to(other)}))
+        rest = {n: t if n == name else t.to(other) for n, t in call.items()}
+        with pytest.raises(ValueError, match="expected all tensors on one device"):
+            op(**rest)
+    if other == "meta" and "query" in call:  # all of them there: shapes alone
+        result = op(**{n: t.to("meta") for n, t in call.items()})
+        assert all(t.is_meta for t in (result if isinstance(result, tuple) else (result,)))
+
+
+def test_a_tensor_that_needs_a_gradient_on_another_device_is_refused():
+    q, k, v, mask = inputs()
+    with pytest.raises(ValueError, match="expected all tensors on one device"):
+        edgewise.edge_attention(q, k, v.detach().to("meta"), *csr(mask))
+
+
 def test_credit_of_a_removed_edge_is_the_change_of_the_loss():
     q, k, v, mask = inputs(requires_grad=False)
     mask[:, :, :, 0] = True

@@ -1,6 +1,7 @@
 // The samplers whose edges are lists, and lists by keys, lane by lane on a CPU.
 #include <edgewise/ops/sample.h>
 
+#include "graph/bool_bytes.h"
 #include "kernels/bit_tiles.h"
 #include "kit/probe_options.h"
 #include "kit/random_inputs.h"
@@ -41,8 +42,8 @@ struct Model {
     }
     p.poisson = options.law == EdgeLaw::kPoisson;
     p.exploration = static_cast<float>(options.exploration);
-    p.query_mask = bytes_of(options.query_mask);
-    p.key_mask = bytes_of(options.key_mask);
+    p.query_mask = graph::bool_bytes(options.query_mask);
+    p.key_mask = graph::bool_bytes(options.key_mask);
     p.is_causal = options.is_causal;
     p.edge_keys = keys_of(streams);
     p.thin.limit = limit;
@@ -162,8 +163,8 @@ TEST(SimtLists, ProbesAreTheCpus) {
     p.columns = edges.col_indices().const_data_ptr<int32_t>();
     p.stream_keys = keys_of(streams);
     p.rates = rates.data();
-    p.query_mask = bytes_of(options.query_mask);
-    p.key_mask = bytes_of(options.key_mask);
+    p.query_mask = graph::bool_bytes(options.query_mask);
+    p.key_mask = graph::bool_bytes(options.key_mask);
     p.is_causal = options.is_causal;
     const EdgeSet found = list_of(shape, [&](const kernels::cuda::ListOutput& out) {
       p.probes = out;

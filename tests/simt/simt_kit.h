@@ -23,9 +23,6 @@ inline kernels::cuda::TileShape tile_shape(const EdgeShape& shape) {
 inline const uint64_t* keys_of(const at::Tensor& stream_keys) {
   return reinterpret_cast<const uint64_t*>(stream_keys.const_data_ptr<int64_t>());
 }
-inline const uint8_t* bytes_of(const std::optional<at::Tensor>& mask) {
-  return mask ? reinterpret_cast<const uint8_t*>(mask->const_data_ptr<bool>()) : nullptr;
-}
 
 // launch(ListOutput) counts, then writes.
 template <typename Launch>

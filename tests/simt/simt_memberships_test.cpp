@@ -1,6 +1,7 @@
 // Memberships of an SBM and their gradients, lane by lane on a CPU, against torch's autograd in fp64.
 #include <ATen/core/grad_mode.h>
 
+#include "graph/bool_bytes.h"
 #include "kernels/cuda/layers/membership_params.h"
 #include "kit/random_inputs.h"
 #include "simt_kit.h"
@@ -58,8 +59,7 @@ void check(const Case& c) {
   kernels::cuda::MembershipInputs in;
   in.batch = c.batch, in.heads = c.heads, in.tokens[0] = c.queries, in.tokens[1] = c.keys;
   in.nodes[0] = view<Bf16>(q), in.nodes[1] = view<Bf16>(k);
-  if (c.masked)
-    in.masks[0] = query_mask.const_data_ptr<bool>(), in.masks[1] = key_mask.const_data_ptr<bool>();
+  if (c.masked) in.masks[0] = graph::bool_bytes(query_mask), in.masks[1] = graph::bool_bytes(key_mask);
   in.weight1 = weight1.const_data_ptr<float>(), in.bias1 = bias1.const_data_ptr<float>();
   in.weight2 = weight2.const_data_ptr<float>(), in.bias2 = bias2.const_data_ptr<float>();
   in.clusters = clusters.const_data_ptr<float>(), in.blocks = blocks.const_data_ptr<float>();

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "graph/bool_bytes.h"
 #include "ops/layers/row_tensors.h"
 
 namespace edgewise::ops {
@@ -29,7 +30,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
       params.rows = rows, params.dim = dim, params.eps = static_cast<float>(eps);
       params.x = x.const_data_ptr<float>(), params.weight = weight.const_data_ptr<float>();
       params.bias = bias.const_data_ptr<float>(), params.y = out;
-      if (mask) params.mask = mask->const_data_ptr<bool>();
+      params.mask = graph::bool_bytes(mask);
       params.mean = mean.mutable_data_ptr<float>(), params.rstd = rstd.mutable_data_ptr<float>();
       check_launch("layer_norm", cuda::launch_layer_norm(params, current_stream()));
     };
@@ -54,7 +55,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
       params.rows = x.numel() / dim, params.dim = dim;
       params.x = x.const_data_ptr<float>(), params.weight = weight.const_data_ptr<float>();
       params.mean = saved[2].const_data_ptr<float>(), params.rstd = saved[3].const_data_ptr<float>();
-      if (saved[4].defined()) params.mask = saved[4].const_data_ptr<bool>();
+      params.mask = graph::bool_bytes(saved[4]);
       params.y_grad = grad, params.x_grad = x_grad.mutable_data_ptr<float>();
       params.parts = parts.mutable_data_ptr<float>();
       params.weight_grad = weight_grad.mutable_data_ptr<float>();

@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "graph/bool_bytes.h"
 #include "graph/cuda_launch.h"
 #include "graph/lists_cuda.h"
 #include "kernels/cuda/lists/list_params.h"
@@ -134,8 +135,8 @@ EdgeSet cuda_list_probes(const EdgeSet& edges, const std::vector<double>& rates,
   params.rates = device_rates.const_data_ptr<double>();
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),
                    key_mask = mask_bytes(options.key_mask, device);
-  params.query_mask = bytes_of(query_mask);
-  params.key_mask = bytes_of(key_mask);
+  params.query_mask = graph::bool_bytes(query_mask);
+  params.key_mask = graph::bool_bytes(key_mask);
   params.is_causal = options.is_causal;
   return make_list(shape, device, [&](const kernels::cuda::ListOutput& out) {
     params.probes = out;

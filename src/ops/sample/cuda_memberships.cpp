@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "graph/bool_bytes.h"
 #include "kernels/cuda/layers/membership_params.h"
 #include "ops/layers/row_tensors.h"
 #include "ops/sample/memberships.h"
@@ -40,8 +41,7 @@ cuda::MembershipInputs inputs_of(const tensor_list& saved) {
   in.weight1 = saved[2].const_data_ptr<float>(), in.bias1 = saved[3].const_data_ptr<float>();
   in.weight2 = saved[4].const_data_ptr<float>(), in.bias2 = saved[5].const_data_ptr<float>();
   in.clusters = saved[6].const_data_ptr<float>(), in.blocks = saved[7].const_data_ptr<float>();
-  for (size_t side = 0; side < 2; ++side)
-    if (saved[8 + side].defined()) in.masks[side] = saved[8 + side].const_data_ptr<bool>();
+  for (size_t side = 0; side < 2; ++side) in.masks[side] = graph::bool_bytes(saved[8 + side]);
   return in;
 }
 

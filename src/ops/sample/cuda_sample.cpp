@@ -7,6 +7,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "graph/bool_bytes.h"
 #include "graph/cuda_launch.h"
 #include "graph/tiles.h"
 #include "kernels/cuda/lists/list_params.h"
@@ -129,8 +130,8 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
     params.shape = tile_shape(shape);
     params.tiles = words_of(edges.tiles());
     params.stream_keys = reinterpret_cast<const uint64_t*>(streams.const_data_ptr<int64_t>());
-    params.query_mask = bytes_of(query_mask);
-    params.key_mask = bytes_of(key_mask);
+    params.query_mask = graph::bool_bytes(query_mask);
+    params.key_mask = graph::bool_bytes(key_mask);
     params.is_causal = options.is_causal;
     params.column_words = words_of(columns);
     params.probes = words_of(probes);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
+#include "graph/bool_bytes.h"
 #include "graph/cuda_launch.h"
 #include "ops/streams.h"
 
@@ -42,9 +43,6 @@ float thinning_bound(Sampler sampler, int64_t clusters, bool fp32) {
 at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device) {
   return mask ? mask->to(device).contiguous() : at::Tensor();
 }
-const uint8_t* bytes_of(const at::Tensor& mask) {
-  return mask.defined() ? reinterpret_cast<const uint8_t*>(mask.const_data_ptr<bool>()) : nullptr;
-}
 
 SamplingTensors::SamplingTensors(const at::Tensor& query_membership, const at::Tensor& key_side,
                                  const EdgeShape& shape, const SampleOptions& options)
@@ -71,8 +69,8 @@ kernels::cuda::TileSampleParams SamplingTensors::params() const {
   }
   params.poisson = poisson_;
   params.exploration = exploration_;
-  params.query_mask = bytes_of(query_mask_);
-  params.key_mask = bytes_of(key_mask_);
+  params.query_mask = graph::bool_bytes(query_mask_);
+  params.key_mask = graph::bool_bytes(key_mask_);
   params.is_causal = is_causal_;
   params.edge_keys = reinterpret_cast<const uint64_t*>(streams_.const_data_ptr<int64_t>());
   return params;

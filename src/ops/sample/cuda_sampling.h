@@ -19,7 +19,6 @@ bool fits_tiles(const EdgeShape& shape);
 float thinning_bound(Sampler sampler, int64_t clusters, bool fp32);
 
 at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device);
-const uint8_t* bytes_of(const at::Tensor& mask);  // null for an undefined one
 
 // The tensors of a call, in the form that the kernels read, for as long as they run.
 class SamplingTensors {

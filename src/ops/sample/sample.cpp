@@ -16,6 +16,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "graph/bool_bytes.h"
 #include "graph/checks.h"
 #include "graph/huge_pages.h"
 #include "kernels/cpu/sample/sample_bounds.h"
@@ -106,13 +107,13 @@ struct HeadPlan {
       const at::Tensor mask = options.key_mask->cpu().contiguous();
       valid_keys.resize(static_cast<size_t>(shape.batch));
       for (int64_t b = 0; b < shape.batch; ++b) {
-        const bool* valid = mask.const_data_ptr<bool>() + b * shape.keys;
+        const uint8_t* const valid = graph::bool_bytes(mask) + b * shape.keys;
         std::vector<int32_t>& list = valid_keys[static_cast<size_t>(b)];
         list.resize(static_cast<size_t>(shape.keys));
         size_t count = 0;
         for (int64_t j = 0; j < shape.keys; ++j) {
           list[count] = static_cast<int32_t>(j);
-          count += valid[j];
+          count += valid[j] != 0;
         }
         list.resize(count);
       }
@@ -123,9 +124,10 @@ struct HeadPlan {
     }
     if (options.query_mask) {
       query_mask = options.query_mask->cpu().contiguous();
-      const bool* const valid = query_mask.const_data_ptr<bool>();
+      const uint8_t* const valid = graph::bool_bytes(query_mask);
       for (int64_t b = 0; b < shape.batch; ++b)
-        valid_queries.push_back(std::count(valid + b * shape.queries, valid + (b + 1) * shape.queries, true));
+        valid_queries.push_back(shape.queries -
+                                std::count(valid + b * shape.queries, valid + (b + 1) * shape.queries, 0));
     }
     keys = ops::stream_keys(options.random, purpose, shape);
   }
@@ -140,7 +142,7 @@ struct HeadPlan {
     result.valid_key_count = static_cast<int64_t>(list.size());
     result.valid_query_count = shape.queries;
     if (query_mask.defined()) {
-      result.query_mask = query_mask.const_data_ptr<bool>() + item * shape.queries;
+      result.query_mask = graph::bool_bytes(query_mask) + item * shape.queries;
       result.valid_query_count = valid_queries[static_cast<size_t>(item)];
     }
     result.is_causal = options.is_causal;

@@ -11,6 +11,7 @@
 
 #include <edgewise/ops/functional.h>
 
+#include "graph/bool_bytes.h"
 #include "ops/walk/cuda_walk_parts.h"
 
 namespace edgewise::ops {
@@ -39,7 +40,7 @@ cuda::PairsParams params_of(const Inputs& in, const PairsCall& call) {
   p.start = data_of(in.start);
   p.distance = data_of(in.distance);
   p.span = span_of(call.rules, call.before);
-  if (call.query_mask.defined()) p.query_mask = call.query_mask.const_data_ptr<bool>();
+  p.query_mask = graph::bool_bytes(call.query_mask);
   p.limits = call.limits.const_data_ptr<int64_t>();
   p.duplicates = call.rules.duplicates;
   p.choice = call.rules.choice;

@@ -9,6 +9,7 @@
 
 #include <edgewise/ops/functional.h>
 
+#include "graph/bool_bytes.h"
 #include "kernels/cpu/walk/walk.h"
 
 namespace edgewise::ops {
@@ -24,7 +25,7 @@ kernels::PairsWalkParams<T> params_of(const WalkTensors& in, const at::Tensor& s
   kernels::PairsWalkParams<T> p;
   call.fill_nodes<T>(p, in, log_prob, entropy);
   p.start = start.const_data_ptr<T>();
-  if (call.rules.query_mask) p.query_mask = call.rules.query_mask->const_data_ptr<bool>();
+  p.query_mask = graph::bool_bytes(call.rules.query_mask);
   p.source = call.source.mutable_data_ptr<int64_t>();
   p.normaliser = call.normaliser.mutable_data_ptr<T>();
   p.entropies = call.entropies.mutable_data_ptr<T>();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <vector>
 
+#include "graph/bool_bytes.h"
 #include "kernels/cpu/walk/walk.h"
 
 namespace edgewise::ops {
@@ -29,7 +30,7 @@ void WalkCall::fill(kernels::WalkParams& p, const at::Tensor& queries, const at:
   p.first = rules.first.const_data_ptr<int64_t>();
   p.last = rules.last.const_data_ptr<int64_t>();
   p.excluded = rules.excluded.const_data_ptr<int64_t>();
-  if (rules.key_mask) p.key_mask = rules.key_mask->const_data_ptr<bool>();
+  p.key_mask = graph::bool_bytes(rules.key_mask);
   p.limits = rules.limits.const_data_ptr<int64_t>();
   p.duplicates = rules.duplicates;
   p.choice = rules.choice;

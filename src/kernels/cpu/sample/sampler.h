@@ -23,7 +23,7 @@ struct SampleHead {
   const int32_t* valid_keys = nullptr;      // [valid_key_count], ascending
   int64_t valid_key_count = 0;
   int64_t valid_query_count = 0;
-  const bool* query_mask = nullptr;  // [L], null = all valid
+  const uint8_t* query_mask = nullptr;  // [L], 0 = not valid; null = all valid
   bool is_causal = false;
   int64_t first_row = 0;  // row 0 of this head is row first_row of the whole: direct sampler only
   Law law = Law::kBernoulli;

@@ -33,11 +33,11 @@ int launch_block_matrix_grad(const BlockMatrixGradParams& params, Stream stream)
 
 struct MembershipInputs {
   int64_t batch = 0, heads = 0;
-  int64_t tokens[2] = {};                              // queries, keys
-  HeadTensor<const Bf16> nodes[2];                     // [B, H, L or S, D], pairs of numbers aligned
-  const bool* masks[2] = {};                           // [B, L or S]: what counts in sums; null = all
-  const float *weight1 = nullptr, *bias1 = nullptr;    // [D, D], [D]
-  const float *weight2 = nullptr, *bias2 = nullptr;    // [D, D], [D]
+  int64_t tokens[2] = {};                            // queries, keys
+  HeadTensor<const Bf16> nodes[2];                   // [B, H, L or S, D], pairs of numbers aligned
+  const uint8_t* masks[2] = {};                      // [B, L or S]: what counts in sums (0 = not); null = all
+  const float *weight1 = nullptr, *bias1 = nullptr;  // [D, D], [D]
+  const float *weight2 = nullptr, *bias2 = nullptr;  // [D, D], [D]
   const float *clusters = nullptr, *blocks = nullptr;  // [H, C, D], [H, C, C]
 };
 

@@ -165,7 +165,7 @@ struct ColumnSums {
   }
 };
 
-__device__ bool counts(const bool* mask, int64_t item, int64_t token, int64_t tokens) {
+__device__ bool counts(const uint8_t* mask, int64_t item, int64_t token, int64_t tokens) {
   return token < tokens && (!mask || mask[item * tokens + token]);
 }
 

@@ -16,8 +16,7 @@ struct LayerNormParams {
   float eps = 1e-5f;
   const float* x = nullptr;  // [N, D]
   const float *weight = nullptr, *bias = nullptr;
-  const bool* mask =
-      nullptr;  // [N]; rows where it is false become 0, and their x has no gradient. Null = all true
+  const uint8_t* mask = nullptr;  // [N]; where it is 0, y is 0 and x has no gradient. Null = nowhere
   Out* y = nullptr;
   float *mean = nullptr, *rstd = nullptr;  // [N]
 };
@@ -33,7 +32,7 @@ struct LayerNormGradParams {
   const float* x = nullptr;
   const float* weight = nullptr;
   const float *mean = nullptr, *rstd = nullptr;
-  const bool* mask = nullptr;
+  const uint8_t* mask = nullptr;
   const Grad* y_grad = nullptr;
   float* x_grad = nullptr;
   float* parts = nullptr;                              // scratch [kLayerNormParts, 2, D]

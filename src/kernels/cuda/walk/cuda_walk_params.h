@@ -131,8 +131,8 @@ struct PairsParams {
   const float* start = nullptr;     // [G, P], the first input
   const float* distance = nullptr;  // [G, L + S - 1]
   WalkSpan span;
-  const bool* query_mask = nullptr;  // [B, L]
-  const int64_t* limits = nullptr;   // [B]
+  const uint8_t* query_mask = nullptr;  // [B, L], 0 = not; null = all
+  const int64_t* limits = nullptr;      // [B]
   bool duplicates = false;
   WalkChoice choice = WalkChoice::kSample;
   WalkStream stream;
