@@ -1,11 +1,16 @@
 #include "runs.h"
 
 #include <c10/util/Exception.h>
+#include <edgewise/io/atomic_file.h>
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <regex>
 
+#include "data/datasets.h"
+#include "train/run/metric_lines.h"
 #include "train/run/run_folder.h"
 
 namespace edgewise::app {
@@ -54,22 +59,16 @@ double number_of(const train::MetricRecord& record, const char* name) {
   return -1;
 }
 
-Run read_run(const std::string& folder, const std::string& command) {
-  std::filesystem::path path(folder);
-  if (!path.has_filename()) path = path.parent_path();  // a trailing slash
-  TORCH_CHECK_VALUE(std::filesystem::exists(path / "metrics.jsonl"), command, ": ", folder,
-                    " is not a run folder (it has no metrics.jsonl)");
-  Run run;
-  run.folder = path;
-  run.name = path.filename().string();
-  if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
-    run.name = path.parent_path().filename().string() + " " + run.name;
-  run.recipe = train::load_recipe((path / "config.toml").string());
+namespace {
+
+// What the records say; `file` names them in messages.
+void read_records(Run& run, const std::vector<train::MetricRecord>& records, const std::string& file,
+                  const std::string& command) {
   run.loss.name = run.density.name = run.accuracy.name = run.precision.name = run.recall.name =
       run.bits.name = run.name;
   std::vector<double> speeds;
   TestFigures best_look;
-  for (const train::MetricRecord& record : train::read_metrics(path / "metrics.jsonl")) {
+  for (const train::MetricRecord& record : records) {
     const train::MetricValue* kind = train::find_metric(record, "kind");
     const std::string what = kind ? std::get<std::string>(*kind) : "";
     const double step = number_of(record, "step");
@@ -99,7 +98,7 @@ Run read_run(const std::string& folder, const std::string& command) {
       }
     } else if (what == "test") {
       TORCH_CHECK_VALUE(number_of(record, "accuracy") >= 0, command,
-                        ": expected an accuracy in the test record of ", (path / "metrics.jsonl").string(),
+                        ": expected an accuracy in the test record of ", file,
                         "; it has none. Without that line `edgewise eval RUN --record` writes it anew");
       run.test = TestFigures{
           number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
@@ -127,7 +126,87 @@ Run read_run(const std::string& folder, const std::string& command) {
     std::nth_element(speeds.begin(), middle, speeds.end());
     run.examples_per_second = *middle;
   }
+}
+
+// One line of a file of runs.
+Run run_of_line(const nlohmann::ordered_json& line, const std::string& place, const std::string& command) {
+  Run run;
+  run.name = line.at("run").get<std::string>();
+  run.folder = place + ":" + run.name;
+  run.recipe = train::parse_recipe(line.at("recipe").get<std::string>(), run.folder.string());
+  if (line.contains("data")) run.data = line.at("data").dump();
+  std::string records;
+  for (const auto& record : line.at("records")) records += record.dump() + "\n";
+  read_records(run, train::parse_metrics(records, run.folder.string()), run.folder.string(), command);
+  // Of all records of training, of which the line has some.
+  run.steps = line.at("steps").get<int64_t>();
+  run.examples_per_second = line.at("examples_per_second").get<double>();
+  run.peak_memory_mb = line.at("peak_memory_mb").get<double>();
   return run;
+}
+
+}  // namespace
+
+Run read_run(const std::string& folder, const std::string& command) {
+  std::filesystem::path path(folder);
+  if (!path.has_filename()) path = path.parent_path();  // a trailing slash
+  TORCH_CHECK_VALUE(std::filesystem::exists(path / "metrics.jsonl"), command, ": ", folder,
+                    " is not a run folder (it has no metrics.jsonl)");
+  Run run;
+  run.folder = path;
+  run.name = path.filename().string();
+  if (!run.name.empty() && std::isdigit(static_cast<unsigned char>(run.name[0])))
+    run.name = path.parent_path().filename().string() + " " + run.name;
+  run.recipe = train::load_recipe((path / "config.toml").string());
+  run.data = noted_data(path);
+  const std::filesystem::path metrics = path / "metrics.jsonl";
+  read_records(run, train::read_metrics(metrics), metrics.string(), command);
+  return run;
+}
+
+bool is_run_file(const std::string& place) {
+  return std::filesystem::path(place).extension() == ".jsonl" && std::filesystem::is_regular_file(place);
+}
+
+std::vector<Run> read_run_file(const std::string& file, const std::string& command) {
+  std::vector<Run> runs;
+  std::string_view text;
+  const std::string whole = io::read_file(file);
+  text = whole;
+  for (int64_t number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    try {
+      runs.push_back(run_of_line(nlohmann::ordered_json::parse(line), file, command));
+    } catch (const nlohmann::json::exception& error) {
+      TORCH_CHECK_VALUE(false, command, ": ", file, " line ", number,
+                        ": expected a run as tools/condense-runs writes it; ", error.what());
+    }
+  }
+  TORCH_CHECK_VALUE(!runs.empty(), command, ": expected runs in ", file, "; it is empty");
+  return runs;
+}
+
+void add_run_choice(CLI::App& command, RunChoice& choice) {
+  command.add_option("runs", choice.places, "run folders, or files of runs such as results/lra.jsonl")
+      ->required();
+  command.add_option("--only", choice.only, "only runs whose name this regular expression finds");
+  command.add_option("--leave-out", choice.leave_out, "no runs whose name this regular expression finds");
+}
+
+bool is_chosen(const Run& run, const RunChoice& choice) {
+  const auto finds = [&](const std::string& pattern) {
+    try {
+      return std::regex_search(run.name, std::regex(pattern));
+    } catch (const std::regex_error& error) {
+      TORCH_CHECK_VALUE(false, "--only, --leave-out: expected a regular expression; got '", pattern,
+                        "': ", error.what());
+    }
+  };
+  return (choice.only.empty() || finds(choice.only)) &&
+         (choice.leave_out.empty() || !finds(choice.leave_out));
 }
 
 std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,

@@ -5,6 +5,8 @@
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
 
+#include <CLI/CLI.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -21,9 +23,10 @@ struct TestFigures {
 };
 
 struct Run {
-  std::string name;  // "edgewise" of runs/demo/edgewise, "listops 1" of runs/listops/1
-  std::filesystem::path folder;
+  std::string name;              // "edgewise" of runs/demo/edgewise, "listops 1" of runs/listops/1
+  std::filesystem::path folder;  // of a run in a file of runs: FILE:NAME, which no folder has
   train::Recipe recipe;
+  std::string data;  // name and sizes of its data as it noted them, one line of JSON; empty: it did not
   train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
   train::Series bits;                     // per character in validation, of texts
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
@@ -44,6 +47,17 @@ struct Run {
 
 // Throws when the folder holds no run; `command` begins the message.
 Run read_run(const std::string& folder, const std::string& command);
+
+// Which runs of those that were named a command takes.
+struct RunChoice {
+  std::vector<std::string> places;  // run folders, and files of runs (tools/condense-runs): FILE.jsonl
+  std::string only, leave_out;      // regular expressions over the names of runs; empty: no choice by them
+};
+void add_run_choice(CLI::App& command, RunChoice& choice);
+// The runs of one place: one of a folder, all of a file.
+bool is_run_file(const std::string& place);
+std::vector<Run> read_run_file(const std::string& file, const std::string& command);
+bool is_chosen(const Run& run, const RunChoice& choice);
 
 // The checkpoint of a run: `wanted` is best or last; empty: best, or last before there is a best.
 std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,

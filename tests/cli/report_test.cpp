@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "cli/call.h"
 
 namespace edgewise::cli {
@@ -89,6 +92,78 @@ TEST(ReproduceLra, GroupsSeedsAndStandsBesideThePaper) {
       plot, testing::AllOf(testing::StartsWith("<svg"), HasSubstr("first token"),
                            HasSubstr("paper&#39;s SBM"), HasSubstr("ours, edgewise"), HasSubstr("<polygon")));
   EXPECT_FALSE(std::filesystem::exists(scratch / "plots/text.svg"));
+}
+
+// Run folders and the file that tools/condense-runs makes of them tell the same, to the last digit.
+TEST(RunFile, StandsForTheFoldersItWasMadeOf) {
+  const ScratchFolder scratch;
+  std::string folders;
+  std::vector<std::string> places;
+  for (const int seed : {0, 1, 2}) {
+    const std::string name = "dense-" + std::to_string(seed);
+    write_run(scratch, name, listops_recipe("kind = \"dense\"", seed), "0.3" + std::to_string(7 + seed / 2),
+              "[1.0, 1.0, 1.0, 1.0]");
+    std::string metrics;
+    for (int step = 1; step <= 301; ++step)  // more than a file keeps
+      metrics += R"({"kind": "train", "step": )" + std::to_string(step) +
+                 R"(, "task_loss": 1.5, "density": [1.0],)" + R"( "time_examples_per_s": )" +
+                 std::to_string(step % 7) + R"(.25, "memory_peak_mb": )" + std::to_string(step) + ".5}\n";
+    scratch.write(name + "/metrics.jsonl", metrics + scratch.read(name + "/metrics.jsonl"));
+    scratch.write(name + "/env.json", "{}");
+    scratch.write(name + "/data.json",
+                  R"({"name": "listops", "train": 96000, "validation": 2000, "test": 7})");
+    places.push_back(scratch.file(name));
+    folders += " " + scratch.file(name);
+  }
+  const std::string file = scratch.file("runs.jsonl");
+  ASSERT_EQ(std::system((EDGEWISE_SOURCE_DIR "/tools/condense-runs " + file + folders).c_str()), 0);
+  EXPECT_LT(std::filesystem::file_size(file), 30000u);
+  const auto told = [&](std::vector<std::string> arguments, const std::vector<std::string>& runs,
+                        const std::string& option = "") {
+    arguments.insert(arguments.end(), runs.begin(), runs.end());
+    if (!option.empty()) arguments.push_back(option);
+    const Call result = call(scratch, arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(told({"reproduce", "lra"}, {file}), told({"reproduce", "lra"}, places));
+  EXPECT_THAT(told({"reproduce", "lra"}, {file}), HasSubstr("37.33 ± 0.58 (3)‡"));  // the data it noted
+  EXPECT_EQ(told({"compare"}, {file}, "--seeds"), told({"compare"}, places, "--seeds"));
+  EXPECT_EQ(told({"compare", "--only", "-[12]$", "--leave-out", "2"}, {file}),
+            told({"compare"}, {places[1]}));
+  const Call none = call(scratch, {"compare", file, "--only", "sparse"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.err, HasSubstr("expected at least one run"));
+}
+
+TEST(RunFile, SaysWhichLineIsNone) {
+  const ScratchFolder scratch;
+  const std::string torn = scratch.write("torn.jsonl", "{\"run\": \"a\", \"recipe\": \"\"}\n");
+  const Call result = call(scratch, {"reproduce", "lra", torn});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, testing::AllOf(HasSubstr("torn.jsonl line 1"), HasSubstr("tools/condense-runs")));
+  const Call empty = call(scratch, {"compare", scratch.write("empty.jsonl", "")});
+  EXPECT_EQ(empty.status, 1);
+  EXPECT_THAT(empty.err, HasSubstr("it is empty"));
+}
+
+// The figures of docs/reproduce.md, from the runs in results/.
+TEST(RunFile, ResultsHoldTheTablesOfTheDocuments) {
+  const ScratchFolder scratch;
+  const std::string results = EDGEWISE_SOURCE_DIR "/results/";
+  const Call lra = call(scratch, {"reproduce", "lra", results + "lra.jsonl"});
+  ASSERT_EQ(lra.status, 0) << lra.err;
+  for (const char* figure :
+       {"39.60 ± 1.22 (3) @ 2.42", "38.80 @ 0.42", "42.20 ± 0.40 (3)* @ 1.34", "42.39 ± 0.66 (2)* @ 2.26",
+        "37.27 ± 0.84 (3), lambda 0.0001", "84.63*‡ @ 0.65", "75.33*§ @ 5.71", "68.22* @ 6.24"})
+    EXPECT_THAT(lra.out, HasSubstr(figure));
+  const Call sac = call(scratch, {"compare", results + "sac.jsonl", "--seeds"});
+  EXPECT_THAT(sac.out, testing::AllOf(testing::ContainsRegex("edge-credit +1500 +99.70 ± 0.29 \\(3\\)"),
+                                      HasSubstr("90.43 ± 2.91 (3)")));
+  const Call lm = call(scratch, {"compare", results + "lm.jsonl"});
+  EXPECT_THAT(lm.out, testing::ContainsRegex("transformer-xl +transformer_xl +2000 +1.8104 +1.9622"));
+  const Call tokens = call(scratch, {"compare", results + "repeated-tokens.jsonl"});
+  EXPECT_THAT(tokens.out, testing::ContainsRegex("published-seed1 +2000 +75.28"));
 }
 
 // A run that patience ended is complete, however long its seeds were; one that saw less than the paper has

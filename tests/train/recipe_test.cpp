@@ -4,10 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "train/recipe/nearest_name.h"
 #include "train/recipe/recipe_fields.h"
@@ -346,6 +348,12 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
 // A `best` recipe is the run whose figure it tells: all but where and on what it ran.
 TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
   const std::string root = EDGEWISE_SOURCE_DIR;
+  std::map<std::string, std::string> recipes;  // of the runs in results/lra.jsonl
+  std::ifstream lines(root + "/results/lra.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json run = nlohmann::json::parse(line);
+    recipes[run.at("run")] = run.at("recipe");
+  }
   for (const auto& [recipe, run] : {std::pair{"image/best-sbm-edgewise", "image-edgewise-avg-w2-0"},
                                     {"text/best-sbm-edgewise", "text-edgewise-avg-w003-1"},
                                     {"text/paper-protocol-sbm-edgewise", "text-edgewise-padded-w03-0"},
@@ -353,7 +361,7 @@ TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
                                     {"pathfinder/best-sbm-edgewise-on", "pathfinder-edgewise-on-w1-0"},
                                     {"retrieval/best-sbm-edgewise", "retrieval-edgewise-w1-0"}}) {
     const Recipe best = load_recipe(root + "/recipes/lra/" + recipe + ".toml");
-    Recipe measured = load_recipe(root + "/results/lra/" + run + "/config.toml");
+    Recipe measured = parse(recipes.at(run));
     measured.data.path = best.data.path;
     measured.train.seed = best.train.seed;
     measured.train.device = best.train.device;

@@ -81,13 +81,19 @@ std::string noted_data(const std::filesystem::path& run) {
   return train::file_exists(folder.data()) ? one_line(io::read_file(folder.data())) : "";
 }
 
+namespace {
+std::string other_than(const std::string& had, const std::string& run, const data::Dataset& dataset) {
+  const std::string has = one_line(train::describe_data(dataset));
+  if (had.empty() || one_line(had) == has) return "";
+  return "expected the data of " + run + ", " + had + "; found " + has;
+}
+}  // namespace
+
 std::string other_data(const std::filesystem::path& run, const data::Dataset& dataset) {
-  const std::string had = noted_data(run), has = one_line(train::describe_data(dataset));
-  if (had.empty() || had == has) return "";
-  return "expected the data of " + run.string() + ", " + had + "; found " + has;
+  return other_than(noted_data(run), run.string(), dataset);
 }
 
-std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& run,
+std::shared_ptr<const data::Dataset> data_of_run(const std::string& noted, const std::string& run,
                                                  const train::Recipe& recipe, std::string& why_not) {
   why_not.clear();
   if (is_generated(recipe.data)) return open_dataset(recipe);
@@ -96,7 +102,7 @@ std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& ru
   std::shared_ptr<const data::Dataset> found;
   try {
     found = open_dataset(recipe);
-    why_not = other_data(run, *found);
+    why_not = other_than(noted, run, *found);
   } catch (const c10::Error& error) {
     why_not = error.what_without_backtrace();
     return nullptr;

@@ -21,7 +21,8 @@ std::string other_data(const std::filesystem::path& run, const data::Dataset& da
 
 // The data that a run was trained on, if it is what lies where its recipe says; a relative path may lead
 // elsewhere today. Else nothing, and the reason: in `why_not`, empty when there simply is no data.
-std::shared_ptr<const data::Dataset> data_of_run(const std::filesystem::path& run,
+// `noted` is what the run noted of it.
+std::shared_ptr<const data::Dataset> data_of_run(const std::string& noted, const std::string& run,
                                                  const train::Recipe& recipe, std::string& why_not);
 
 // Accuracies that need no attention at all, by name; printed beside every figure.

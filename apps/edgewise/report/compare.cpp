@@ -18,7 +18,7 @@ namespace edgewise::app {
 namespace {
 
 struct CompareArguments {
-  std::vector<std::string> runs;
+  RunChoice runs;
   std::string svg;
   bool seeds = false;
 };
@@ -84,20 +84,28 @@ int compare_texts(const Groups& groups, const CompareArguments& arguments) {
 // Of the run's test set; none, with the reason on stderr, where other data has taken its place.
 std::vector<Baseline> baselines_of(const Run& run) {
   std::string why_not;
-  const auto dataset = data_of_run(run.folder, run.recipe, why_not);
+  const auto dataset = data_of_run(run.data, run.folder.string(), run.recipe, why_not);
   if (!why_not.empty()) std::cerr << "no baselines: " << why_not << "\n";
   return dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
 }
 
 int run(const CompareArguments& arguments) {
   std::vector<Run> runs;
-  for (const std::string& folder : arguments.runs) {
-    expect_run_folder(folder, "metrics.jsonl", "compare");
-    runs.push_back(read_run(folder, "compare"));
+  for (const std::string& place : arguments.runs.places) {
+    if (is_run_file(place)) {
+      for (Run& run : read_run_file(place, "compare")) runs.push_back(std::move(run));
+      continue;
+    }
+    expect_run_folder(place, "metrics.jsonl", "compare");
+    runs.push_back(read_run(place, "compare"));
   }
+  std::erase_if(runs, [&](const Run& r) { return !is_chosen(r, arguments.runs); });
+  TORCH_CHECK_VALUE(!runs.empty(), "compare: expected at least one run; --only and --leave-out leave none");
+  std::error_code is_in_file;
   for (size_t i = 0; i < runs.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      TORCH_CHECK_VALUE(!std::filesystem::equivalent(runs[i].folder, runs[j].folder),
+      TORCH_CHECK_VALUE(runs[i].folder != runs[j].folder &&
+                            !std::filesystem::equivalent(runs[i].folder, runs[j].folder, is_in_file),
                         "compare: expected different runs; got ", runs[i].folder.string(), " twice");
   const auto is_text = [](const Run& r) { return r.recipe.data.name == "characters"; };
   const auto texts = std::ranges::count_if(runs, is_text);
@@ -173,7 +181,7 @@ int run(const CompareArguments& arguments) {
 void add_compare(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command = app.add_subcommand("compare", "Put runs side by side: a table, and curves as SVG");
-  command->add_option("runs", arguments->runs, "run folders")->required();
+  add_run_choice(*command, arguments->runs);
   command->add_option("--svg", arguments->svg, "draw loss, density and accuracy curves into this file");
   command->add_flag("--seeds", arguments->seeds,
                     "runs that differ in nothing but their seed become one: mean and standard deviation");

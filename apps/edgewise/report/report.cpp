@@ -146,7 +146,7 @@ int run(const ReportArguments& arguments) {
   const train::Recipe recipe =
       train::load_recipe((read.folder / "config.toml").string(), arguments.overrides);
   std::string no_data;
-  const auto dataset = data_of_run(read.folder, recipe, no_data);
+  const auto dataset = data_of_run(read.data, read.folder.string(), recipe, no_data);
   const std::vector<Baseline> beside =
       dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
   const bool has_edges = !read.head_densities.empty() && read.recipe.attention.kind != "dense";

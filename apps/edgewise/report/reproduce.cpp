@@ -26,7 +26,7 @@ namespace edgewise::app {
 namespace {
 
 struct ReproduceArguments {
-  std::vector<std::string> runs;
+  RunChoice runs;
   std::string svg;
 };
 
@@ -83,7 +83,7 @@ bool stopped_early(const Run& run) {
 
 // Than the task's official ones, by the size of the test set that the run has noted.
 bool of_other_data(const Run& run) {
-  const auto noted = nlohmann::json::parse(noted_data(run.folder), nullptr, /*allow_exceptions=*/false);
+  const auto noted = nlohmann::json::parse(run.data, nullptr, /*allow_exceptions=*/false);
   return noted.is_object() && noted.value("test", int64_t{0}) != kLraTasks[task_index(run)].test_size;
 }
 
@@ -352,9 +352,9 @@ FirstToken first_token_accuracy(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
     if (run.recipe.data.name != "listops") continue;
     const std::string& path = run.recipe.data.path;
-    if (!tried.emplace(path, noted_data(run.folder)).second) continue;
+    if (!tried.emplace(path, run.data).second) continue;
     std::string why_not;
-    const auto dataset = data_of_run(run.folder, run.recipe, why_not);
+    const auto dataset = data_of_run(run.data, run.folder.string(), run.recipe, why_not);
     if (!why_not.empty()) std::cerr << "no first-token baseline of a test set: " << why_not << "\n";
     if (!dataset) continue;
     for (const Baseline& baseline : baselines(*dataset, data::Split::kTest)) {
@@ -492,7 +492,18 @@ bool holds_runs(const std::string& folder) {
 
 int run(const ReproduceArguments& arguments) {
   std::vector<Run> runs;
-  for (const std::string& folder : arguments.runs) {
+  const auto take = [&](Run run) {
+    if (!is_chosen(run, arguments.runs)) return;
+    if (task_index(run) == kLraTasks.size())
+      std::cerr << run.folder.string() << " is of " << run.recipe.data.name << "; left out\n";
+    else
+      runs.push_back(std::move(run));
+  };
+  for (const std::string& folder : arguments.runs.places) {
+    if (is_run_file(folder)) {
+      for (Run& run : read_run_file(folder, "reproduce lra")) take(std::move(run));
+      continue;
+    }
     TORCH_CHECK_VALUE(std::filesystem::exists(folder),
                       "reproduce lra: expected run folders; there is no folder ", folder);
     const auto lacks = [&](const char* file) {
@@ -502,15 +513,11 @@ int run(const ReproduceArguments& arguments) {
       return true;
     };
     if (lacks("metrics.jsonl") || lacks("config.toml")) continue;
-    Run run = read_run(folder, "reproduce lra");
-    if (task_index(run) == kLraTasks.size())
-      std::cerr << folder << " is of " << run.recipe.data.name << "; left out\n";
-    else
-      runs.push_back(std::move(run));
+    take(read_run(folder, "reproduce lra"));
   }
   TORCH_CHECK_VALUE(!runs.empty(),
                     "reproduce lra: expected at least one run folder of the Long Range Arena; none of the ",
-                    arguments.runs.size(), " given is one");
+                    arguments.runs.places.size(), " given is one");
   const std::vector<Group> groups = group_runs(runs);
   const FirstToken first_token = first_token_accuracy(runs);
   // First: a reader of the tables may go before their end.
@@ -535,7 +542,7 @@ void add_reproduce(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ReproduceArguments>();
   CLI::App* lra =
       command->add_subcommand("lra", "SBM-Transformer on the Long Range Arena: Tables 1, 8 and 9");
-  lra->add_option("runs", arguments->runs, "run folders")->required();
+  add_run_choice(*lra, arguments->runs);
   lra->add_option("--svg", arguments->svg, "folder for one plot per task of accuracy over density");
   lra->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

@@ -14,6 +14,8 @@
 
 #include <edgewise/io/atomic_file.h>
 
+#include "train/run/metric_lines.h"
+
 namespace edgewise::train {
 namespace {
 
@@ -200,11 +202,14 @@ void MetricsWriter::truncate_after(int64_t step) {
   tensorboard_.mark_restart(step + 1);
 }
 
-std::vector<MetricRecord> read_metrics(const std::filesystem::path& path) {
-  const std::string text = io::read_file(path);
+std::vector<MetricRecord> parse_metrics(const std::string& text, const std::string& name) {
   std::vector<MetricRecord> records;
-  for (Line& line : parse_lines(path.string(), text)) records.push_back(std::move(line.record));
+  for (Line& line : parse_lines(name, text)) records.push_back(std::move(line.record));
   return records;
+}
+
+std::vector<MetricRecord> read_metrics(const std::filesystem::path& path) {
+  return parse_metrics(io::read_file(path), path.string());
 }
 
 std::string to_json_line(const MetricRecord& record) {

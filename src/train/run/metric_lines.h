@@ -1,0 +1,11 @@
+// The lines of metrics.jsonl where they are not a file of their own.
+#pragma once
+
+#include <edgewise/train/metrics.h>
+
+namespace edgewise::train {
+
+// As read_metrics() of a file with this text; `name` stands for the file in messages.
+std::vector<MetricRecord> parse_metrics(const std::string& text, const std::string& name);
+
+}  // namespace edgewise::train
