@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "graph/bool_bytes.h"
 #include "graph/checks.h"
 
 namespace edgewise::graph {
@@ -229,9 +230,10 @@ at::Tensor key_bits_of(const at::Tensor& key_mask) {
                     "key_bits_of: expected key_mask [B, S] of dtype bool; got ", key_mask.scalar_type(),
                     " of shape ", key_mask.sizes());
   const int64_t keys = key_mask.size(1), groups = groups_of(keys);
-  const at::Tensor bits = at::constant_pad_nd(key_mask.to(at::kLong), {0, groups * kSquare - keys}, 0)
-                              .view({key_mask.size(0), groups, kSquare})
-                              .bitwise_left_shift(at::arange(kSquare, int64_like(key_mask)));
+  const at::Tensor bits =
+      at::constant_pad_nd(zeros_and_ones(key_mask).to(at::kLong), {0, groups * kSquare - keys}, 0)
+          .view({key_mask.size(0), groups, kSquare})
+          .bitwise_left_shift(at::arange(kSquare, int64_like(key_mask)));
   return bits.sum(2).to(at::kInt);
 }
 

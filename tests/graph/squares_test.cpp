@@ -7,6 +7,7 @@
 #include "graph/checks.h"
 #include "kit/devices.h"
 #include "kit/message_of.h"
+#include "kit/other_bytes.h"
 #include "kit/square_cases.h"
 
 namespace edgewise::graph {
@@ -89,6 +90,7 @@ TEST_P(SquaresOn, PairsAsMaskAsEdgesAndCounted) {
 TEST_P(SquaresOn, KeyBitsAreTheMask) {
   const at::Tensor mask = kit::padded_keys(2, 53);
   const at::Tensor bits = key_bits_of(mask.to(device())).cpu();
+  EXPECT_TRUE(at::equal(key_bits_of(kit::other_bytes(mask).to(device())).cpu(), bits));
   ASSERT_EQ(bits.sizes(), at::IntArrayRef({2, 4}));
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t j = 0; j < 64; ++j)

@@ -78,12 +78,14 @@ bool on_cuda_kernels(const SquareCall& call) {
 
 SquareForward square_forward(const SquareCall& call) {
   check_call("square_forward", call);
+  if (call.query.is_cpu()) return cpu_square_forward(call);
   return on_cuda_kernels(call) ? cuda_square_forward(call) : reference::square_forward(call);
 }
 
 SquareBackward square_backward(const SquareCall& call, const SquareForward& forward,
                                const at::Tensor& grad_output, const SquareCredit& credit) {
   check_backward(call, forward, grad_output, credit);
+  if (call.query.is_cpu()) return cpu_square_backward(call, forward, grad_output, credit);
   return on_cuda_kernels(call) ? cuda_square_backward(call, forward, grad_output, credit)
                                : reference::square_backward(call, forward, grad_output, credit);
 }

@@ -61,6 +61,11 @@ SquareBackward square_backward(const SquareCall& call, const SquareForward& forw
                                const at::Tensor& grad_output, const SquareCredit& credit);
 }  // namespace reference
 
+// On CPU: every call.
+SquareForward cpu_square_forward(const SquareCall& call);
+SquareBackward cpu_square_backward(const SquareCall& call, const SquareForward& forward,
+                                   const at::Tensor& grad_output, const SquareCredit& credit);
+
 // On CUDA: why the kernels do not take the call; empty when they do.
 std::string cuda_square_refusal(const SquareCall& call);
 SquareForward cuda_square_forward(const SquareCall& call);
