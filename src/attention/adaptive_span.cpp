@@ -81,7 +81,7 @@ at::Tensor AdaptiveSpanAttentionImpl::attend_all(const at::Tensor& query, const 
 
 at::Tensor AdaptiveSpanAttentionImpl::attend_edges(const EdgeRequest& request, const at::Tensor& value) {
   const at::Tensor &query = request.query, &key = request.key;
-  const EdgeSet edges = (options.source ? *options.source : *spans).choose(request).edges;
+  const EdgeSet edges = allowed_choice(options.source ? *options.source : *spans, request).edges;
   at::Tensor types = spans->reach(request, edges);
   if (!options.is_causal) {
     const at::Tensor on_right = functional::edge_distances(edges, request.query_offset) > 0;

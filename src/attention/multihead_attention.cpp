@@ -183,7 +183,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   request.tokens = x;
   request.query_offset = heads.key.size(2) - heads.query.size(2);
   request.known_keys = known_keys;
-  const EdgeChoice choice = options.source->choose(request);
+  const EdgeChoice choice = allowed_choice(*options.source, request);
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;
   attention.random = random;
@@ -206,8 +206,13 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   if (choice.density.defined() && only_learned) {
     result.density = choice.density;
   } else {
-    const auto pairs = static_cast<double>(allowed_pairs(heads.shape(), key_mask, options.is_causal));
-    result.density = choice.edges.edges_per_head().sum(0).to(at::kDouble) / std::max(pairs, 1.0);
+    const auto pairs = [shape = heads.shape(), key_mask, causal = options.is_causal] {
+      return static_cast<double>(allowed_pairs(shape, key_mask, causal));
+    };
+    ops::HostNumber count{pairs()};
+    if (key_mask) count.again = pairs;
+    result.density =
+        ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(count));
   }
   result.edge_count = choice.edges.edges_per_head().sum();
   if (keep_edges) result.edges = choice.edges;

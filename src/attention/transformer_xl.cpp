@@ -83,7 +83,7 @@ at::Tensor TransformerXlAttentionImpl::forward(const at::Tensor& x, const at::Te
   SegmentEdges own({.segment = std::max<int64_t>(x.size(1), 1),
                     .memory = options.same_length ? options.memory : all.size(1),
                     .same_length = options.same_length});
-  const EdgeSet edges = (options.source ? *options.source : own).choose(request).edges;
+  const EdgeSet edges = allowed_choice(options.source ? *options.source : own, request).edges;
   const at::Tensor distance = -functional::edge_distances(edges, request.query_offset);  // [E]
   const at::Tensor scores =
       (functional::edge_scores(query + content_bias.unsqueeze(1), key, edges) +

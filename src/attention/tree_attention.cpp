@@ -59,7 +59,9 @@ at::Tensor TreeAttentionImpl::forward(const at::Tensor& nodes, const std::option
                      token_mask ? std::optional(tree->node_mask(*token_mask)) : std::nullopt, random);
   request.is_causal = false;
   if (!options.source && !token_mask) return attend_edges(query, key, value, own_edges(request));
-  const EdgeSet edges = (options.source ? *options.source : *tree).choose(request).edges;
+  EdgeSet edges = allowed_choice(options.source ? *options.source : *tree, request).edges;
+  // Pairs of nodes that the tree has not have no type, and may look ahead.
+  if (options.source) edges = edges.kept(edges.contained_in(tree->choose(request).edges));
   return attend_edges(query, key, value, {edges, tree->types(edges)});
 }
 

@@ -13,7 +13,6 @@
 #include <ostream>
 
 #include "edges/range_edges.h"
-#include "edges/sac/sac_inputs.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 
@@ -59,7 +58,7 @@ EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
   const EdgeShape shape = request.shape();
   const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
   // The alpha largest of one number per pair; pairs that are not allowed come last and are dropped.
-  const at::Tensor allowed = sac::allowed_pairs(SacEdgesOptions(shape.heads, 1), request, shape.heads);
+  const at::Tensor allowed = request.allowed().expand({shape.batch, shape.heads, shape.queries, shape.keys});
   const at::Tensor numbers =
       ops::reference::pair_numbers(keys, shape, request.query.device(), request.first_row())
           .masked_fill(allowed.logical_not(), -1);
@@ -88,7 +87,7 @@ EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
   std::optional<EdgeChoice> learned;
   std::optional<EdgeSet> fixed;
   for (const EdgeSourcePtr& source : sources_) {
-    EdgeChoice choice = source->choose(request);
+    EdgeChoice choice = allowed_choice(*source, request);
     if (choice.credit || choice.policy) {
       TORCH_CHECK_VALUE(!learned, "UnionEdges: expected at most one source that learns; got two");
       learned = std::move(choice);

@@ -26,16 +26,6 @@ EdgeSet range_edges(const EdgeShape& shape, const at::Tensor& first, const at::T
   return EdgeSet::from_trusted_csr(shape, offsets, (begin.index_select(0, rows) + position).to(at::kInt));
 }
 
-EdgeSet restricted(EdgeSet edges, const EdgeRequest& request) {
-  if (request.key_mask) edges = edges.restricted_to_keys(*request.key_mask);
-  if (const auto query_mask = request.query_mask()) edges = edges.restricted_to_queries(*query_mask);
-  if (!request.is_causal) return edges;
-  if (request.query_offset == 0) return edges.causal();
-  const at::Tensor position =
-      edges.edge_rows().remainder(std::max<int64_t>(edges.shape().queries, 1)) + request.query_offset;
-  return edges.kept(edges.col_indices() <= position);
-}
-
 EdgeChoice plain_choice(EdgeSet edges) {
   EdgeChoice choice;
   choice.edges = std::move(edges);

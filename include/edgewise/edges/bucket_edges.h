@@ -28,6 +28,7 @@ class BucketEdgesImpl : public EdgeSource {
   explicit BucketEdgesImpl(BucketEdgesOptions options = {});
   // Hashes request.query. Rotations are drawn per item and head from request.random.
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   // The buckets of every token: [B, H, rounds, N] int64. Numbers of one item and round are ordered but not
   // dense.

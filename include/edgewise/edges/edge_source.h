@@ -1,5 +1,24 @@
 // EdgeSource: decides which edges a layer computes. Patterns (full, window, given), learners (SbmEdges,
-// SacEdges), and unions.
+// SacEdges), and unions. A source of one's own derives from it: examples/strided_pattern.cpp is a pattern,
+// examples/top_k_learner.cpp a learner.
+//
+// The contract:
+//   - choose() returns edges of request.shape() on the device of request.query. They are a set; a row may
+//     have none, and its query then attends to nothing.
+//   - Masks are not its concern. Attention itself takes out pairs with padding and, in causal requests, pairs
+//     with the future (allowed_choice). A source that leaves them out anyway says so with respects_masks()
+//     and saves that work.
+//   - Random choices come from request.random alone, so that a run can be repeated and resumed. An item's
+//     edges depend neither on its batch mates nor on how far it is padded.
+//   - Who learns returns `policy` with `effect`, one number per edge through which the loss reaches the
+//   choice
+//     (ops/edge_effect.h), or `credit` (ops/edge_credit.h). choose() may run without gradients, or in
+//     evaluation: then it need not return either.
+//   - In a causal request which edges a query gets may depend on tokens up to its own only. Attention can
+//     take out a pair, but it cannot see why the others were chosen: what looks ahead to choose says so with
+//     causal_refusal().
+//   - To be recorded in a CUDA graph choose() must not wait for the device: it returns bit tiles, or lists
+//     whose size does not depend on the data.
 #pragma once
 
 #include <edgewise/edges/edge_policy.h>
@@ -46,6 +65,8 @@ struct EdgeRequest {
   // The mask of valid queries: their part of key_mask when they are the last keys (self-attention, with or
   // without memory), else none.
   std::optional<at::Tensor> query_mask() const;
+  // The pairs that attention will keep, for sources that look at every pair: [B, 1, L, S] bool.
+  at::Tensor allowed() const;
   // The number by which query 0 draws.
   int64_t first_row() const { return known_keys ? query_offset : 0; }
 };
@@ -64,6 +85,9 @@ class EdgeSource : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   virtual EdgeChoice choose(const EdgeRequest& request) = 0;
+  // Whether choose() leaves out every pair that the request forbids. Believed: say true only of what a test
+  // shows.
+  virtual bool respects_masks() const { return false; }
   // Why the edges of a query depend on tokens after it even in causal requests; empty when they do not.
   virtual std::string causal_refusal() const { return {}; }
   // Why a growing sequence (EdgeRequest::known_keys) gets other edges than the whole at once; empty when it
@@ -71,5 +95,10 @@ class EdgeSource : public torch::nn::Module {
   virtual std::string growth_refusal() const { return {}; }
 };
 using EdgeSourcePtr = std::shared_ptr<EdgeSource>;
+
+// What attention computes: the source's choice without the pairs that the request forbids. Those are pairs
+// with a key outside of key_mask or a query outside of query_mask() and, if causal, with a key after its
+// query. What the learner is told goes with the edges. Waits for nothing while a pass is recorded.
+EdgeChoice allowed_choice(EdgeSource& source, const EdgeRequest& request);
 
 }  // namespace edgewise

@@ -11,6 +11,7 @@ namespace edgewise {
 class FullEdges : public EdgeSource {
  public:
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 };
 
 // Keys within `width` tokens on each side of the query: |i - j| <= width. width = 0 is self-loops.
@@ -19,6 +20,7 @@ class WindowEdges : public EdgeSource {
   explicit WindowEdges(int64_t width);
   int64_t width() const { return width_; }
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   void pretty_print(std::ostream& stream) const override;
 
  private:
@@ -40,6 +42,7 @@ class RandomEdges : public EdgeSource {
  public:
   explicit RandomEdges(int64_t alpha);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   void pretty_print(std::ostream& stream) const override;
 
  private:
@@ -51,6 +54,7 @@ class GivenEdges : public EdgeSource {
  public:
   explicit GivenEdges(EdgeSet edges);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 
  private:
   EdgeSet edges_;
@@ -65,6 +69,7 @@ class UnionEdges : public EdgeSource {
  public:
   explicit UnionEdges(std::vector<EdgeSourcePtr> sources);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   std::string growth_refusal() const override;
 

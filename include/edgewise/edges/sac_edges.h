@@ -119,6 +119,7 @@ class SacEdgesImpl : public EdgeSource {
   explicit SacEdgesImpl(SacEdgesOptions options);
 
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   std::string growth_refusal() const override;
 
@@ -168,6 +169,7 @@ class SharedSacEdges : public EdgeSource {
  public:
   explicit SharedSacEdges(SacEdges leader);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 
  private:
   SacEdges leader_;  // not registered: its parameters belong to its own layer

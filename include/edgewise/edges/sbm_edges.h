@@ -58,6 +58,7 @@ class SbmEdgesImpl : public EdgeSource {
   explicit SbmEdgesImpl(SbmEdgesOptions options);
 
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
   std::string growth_refusal() const override;
 
   at::Tensor block_matrix() const;                              // S: [H, C, C], sums to 1 per head

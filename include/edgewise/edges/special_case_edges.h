@@ -22,6 +22,7 @@ class SegmentEdges : public EdgeSource {
  public:
   explicit SegmentEdges(SegmentEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 
   SegmentEdgesOptions options;
 };
@@ -41,6 +42,7 @@ class SpanEdges : public EdgeSource {
  public:
   explicit SpanEdges(SpanEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 
   // m of every edge of choose(request), differentiable in span: [E].
   at::Tensor gates(const EdgeRequest& request, const EdgeSet& edges) const;
@@ -83,6 +85,7 @@ class TreeEdges : public EdgeSource {
  public:
   explicit TreeEdges(TreeEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
 
   // A node is valid when it covers a valid token: [B, tokens] bool -> [B, nodes] bool.
   at::Tensor node_mask(const at::Tensor& token_mask) const;

@@ -31,12 +31,7 @@ at::Tensor own_pairs(const EdgeRequest& request) {
 
 at::Tensor allowed_pairs(const SacEdgesOptions& options, const EdgeRequest& request, int64_t groups) {
   const EdgeShape shape = request.shape();
-  at::Tensor allowed = at::ones({shape.batch, 1, shape.queries, shape.keys},
-                                at::TensorOptions().dtype(at::kBool).device(request.query.device()));
-  if (request.key_mask) allowed = allowed & request.key_mask->view({shape.batch, 1, 1, shape.keys});
-  if (const auto mask = request.query_mask())
-    allowed = allowed & mask->view({shape.batch, 1, shape.queries, 1});
-  if (request.is_causal) allowed = allowed & (distances(request) <= 0);
+  at::Tensor allowed = request.allowed();
   if (options.self_edges != SelfEdges::kAllowed) allowed = allowed & own_pairs(request).logical_not();
   if (options.candidates) {
     const at::Tensor given = options.candidates->choose(request).edges.to_mask();  // [B, H, L, S]
