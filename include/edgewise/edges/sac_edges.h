@@ -4,8 +4,7 @@
 //
 // over the candidates that are left. Walk `pairs`: source, destination, source, ... as published. Walk
 // `rooted`: every query is a source and makes alpha predictions of its own, all queries side by side. No code
-// was ever released; what the paper leaves open is an option here, and docs/guide.md says what we chose and
-// why.
+// was ever released; what the paper leaves open is an option here (docs/how-to/choose-edges.md).
 #pragma once
 
 #include <edgewise/edges/edge_source.h>
@@ -95,8 +94,7 @@ struct SacEdgesOptions {
   WalkDecoding test_decoding = WalkDecoding::kBeam;
   int64_t beam = 5;
 
-  bool fused =
-      true;  // walk by the fused kernel where it applies (docs/guide.md); false = always in plain ATen
+  bool fused = true;          // walk by the fused kernel where it applies; false = always in plain ATen
   bool detach_inputs = true;  // the predictor's gradient stops at its inputs
   SacEstimator estimator = SacEstimator::kEdgeCredit;
   EffectRule credit_form = EffectRule::kLeaveOneOut;  // kEdgeCredit: or kSuffix (rooted)

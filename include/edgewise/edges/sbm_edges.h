@@ -3,7 +3,7 @@
 //   Q^ = sigmoid(MLP(q) C^T), K^ = sigmoid(MLP(k) C^T), S = softmax over all C*C entries of C C^T, p = Q^ S
 //   K^^T.
 //
-// docs/math.md maps each equation to its function; docs/guide.md lists the presets side by side.
+// docs/math.md maps each equation to its function; docs/how-to/choose-edges.md lists the presets.
 #pragma once
 
 #include <edgewise/edges/edge_source.h>
