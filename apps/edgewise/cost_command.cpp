@@ -1,5 +1,6 @@
 // edgewise cost: FLOPs and memory of recipes, per example, beside dense attention.
 #include <c10/util/Exception.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/model_cost.h>
 #include <edgewise/train/progress.h>
@@ -48,14 +49,6 @@ double density_of_run(const std::string& folder) {
 
 std::string mega(double flops) {
   return fixed(flops / 1e6, flops < 1e7 ? 2 : 0);
-}
-
-std::string described(const train::Recipe& recipe) {
-  const train::AttentionRecipe& attention = recipe.attention;
-  if (attention.kind.find("sbm") != std::string::npos) return attention.kind + " " + attention.preset;
-  for (const char* published : {"linear", "reformer", "performer", "linformer", "nystromformer"})
-    if (attention.kind == published) return attention.kind + " " + attention.mode;
-  return attention.kind;
 }
 
 // Nothing where the recipe cannot be counted, and why not.
@@ -125,13 +118,14 @@ int run(const CostArguments& arguments) {
     if (!counted) {
       ++left_out;
       if (arguments.json)
-        std::cout << train::to_json_line(
-                         {{"recipe", file}, {"attention", described(recipe)}, {"error", why_not}})
+        std::cout << train::to_json_line({{"recipe", file},
+                                          {"attention", train::describe_attention(recipe)},
+                                          {"error", why_not}})
                   << "\n"
                   << std::flush;
       else
         progress.message(name + ": " + why_not);
-      table.add({name, described(recipe), "-", "-", "not counted", "-", "-", "-", "-", "-"});
+      table.add({name, train::describe_attention(recipe), "-", "-", "not counted", "-", "-", "-", "-", "-"});
       continue;
     }
     const train::RecipeCost& cost = *counted;
@@ -143,7 +137,7 @@ int run(const CostArguments& arguments) {
                  memory_ratio = options.memory ? memory / *full.memory_per_example : 0;
     if (arguments.json) {
       train::MetricRecord record = {{"recipe", file},
-                                    {"attention", described(recipe)},
+                                    {"attention", train::describe_attention(recipe)},
                                     {"length", cost.length},
                                     {"density", cost.density},
                                     {"device", options.device.str()},
@@ -159,15 +153,15 @@ int run(const CostArguments& arguments) {
       }
       std::cout << train::to_json_line(record) << "\n" << std::flush;
     } else if (arguments.operations) {
-      std::cout << name << ", " << described(recipe) << ", one head of one layer, n = " << cost.length
-                << "\n";
+      std::cout << name << ", " << train::describe_attention(recipe)
+                << ", one head of one layer, n = " << cost.length << "\n";
       Table operations({"operation", "multiply-adds", "million"});
       for (const Operation& operation : cost.attention)
         operations.add({operation.name, operation.formula, fixed(operation.multiply_adds / 1e6, 3)});
       operations.print(std::cout);
       std::cout << "\n" << std::flush;
     }
-    table.add({name, described(recipe), std::to_string(cost.length), percent(cost.density),
+    table.add({name, train::describe_attention(recipe), std::to_string(cost.length), percent(cost.density),
                mega(cost.attention_flops), fixed(attention_ratio, 3), mega(cost.model_flops),
                fixed(model_ratio, 3), options.memory ? bytes(memory) : "-",
                options.memory ? fixed(memory_ratio, 3) : "-"});

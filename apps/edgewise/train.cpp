@@ -1,6 +1,6 @@
 // edgewise train: a recipe to a run folder.
 #include <edgewise/data/characters.h>
-#include <edgewise/train/build_model.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/device_profile.h>
 #include <edgewise/train/profile.h>
 #include <edgewise/train/recipe.h>
@@ -20,7 +20,8 @@ namespace {
 struct TrainArguments {
   std::string recipe, run;
   std::vector<std::string> overrides;
-  bool resume = false, quiet = false, print_recipe = false, help_recipe = false, profile = false;
+  std::optional<std::string> help_recipe;  // the form
+  bool resume = false, quiet = false, print_recipe = false, profile = false;
 };
 
 // runs/<recipe name>/<first free number>.
@@ -47,11 +48,10 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
             << ", " << dataset.size(data::Split::kValidation) << " validation, "
             << dataset.size(data::Split::kTest) << " test\n"
             << "model      " << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of "
-            << m.head_dim << ", " << counted(parameters, "parameter") << "\n"
-            << "attention  " << recipe.attention.kind;
-  if (recipe.attention.kind.find("sbm") != std::string::npos)
-    std::cerr << " (" << recipe.attention.preset << "): " << train::sbm_options(recipe);
-  if (recipe.attention.kind.find("sac") != std::string::npos) std::cerr << ": " << train::sac_options(recipe);
+            << m.head_dim() << ", " << counted(parameters, "parameter") << "\n"
+            << "attention  " << train::describe_attention(recipe);
+  if (const auto& kind = train::attention_kind(recipe); kind.description)
+    std::cerr << ": " << kind.description(recipe);
   std::cerr << "\ntraining   " << counted(t.steps, "step") << " of " << t.batch << " (micro-batch "
             << t.micro_batch << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed "
             << t.seed << ", device " << t.device << (t.cuda_graph ? ", passes replayed from CUDA graphs" : "")
@@ -159,7 +159,8 @@ void print_device_profile(const std::vector<train::ProfileLine>& lines, double w
 
 int run(const TrainArguments& arguments) {
   if (arguments.help_recipe) {
-    std::cout << train::recipe_help();
+    std::cout << train::recipe_help(*arguments.help_recipe == "markdown" ? train::HelpForm::kMarkdown
+                                                                         : train::HelpForm::kText);
     return 0;
   }
   const Place place = find_place(arguments);
@@ -229,7 +230,14 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--print-recipe", arguments->print_recipe,
                     "print the recipe with every key of its kind of attention, as the run folder keeps it, "
                     "and stop");
-  command->add_flag("--help-recipe", arguments->help_recipe, "list every key of a recipe with its default");
+  command
+      ->add_option(
+          "--help-recipe", arguments->help_recipe,
+          "list every key of a recipe with its default, section by section; --help-recipe=markdown: as "
+          "the tables of a page")
+      ->expected(0, 1)
+      ->default_str("text")
+      ->check(CLI::IsMember({"text", "markdown"}));
   command->callback([&action, arguments] {
     check_usage(*arguments);
     action = [arguments] { return run(*arguments); };

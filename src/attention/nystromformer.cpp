@@ -119,10 +119,11 @@ at::Tensor NystromAttentionImpl::attend_paper(const MethodInput& input) const {
 
 at::Tensor NystromAttentionImpl::attend_harness(const MethodInput& input) const {
   const int64_t batch = input.query.size(0), length = input.query.size(2), dim = input.query.size(3);
-  TORCH_CHECK_VALUE(length % options.landmarks == 0, "NystromAttention: mode harness expected a multiple of ",
-                    options.landmarks, " landmarks for a length; got ", length,
-                    ". Pad to a fixed length (data.fixed_length = true), change attention.landmarks, or use "
-                    "mode paper.");
+  TORCH_CHECK_VALUE(
+      length % options.landmarks == 0, "NystromAttention: mode harness expected a multiple of ",
+      options.landmarks, " landmarks for a length; got ", length,
+      ". Pad to a fixed length (data.fixed_length = true), change nystromformer.landmarks, or use "
+      "mode paper.");
   const double scale = std::pow(static_cast<double>(dim), -0.25);
   const at::Tensor query = zero_padding(input.query * scale, input.key_mask);
   const at::Tensor key = zero_padding(input.key * scale, input.key_mask);

@@ -68,7 +68,7 @@ at::Tensor ReformerAttentionImpl::attend(const MethodInput& input) {
   TORCH_CHECK_VALUE(whole || length % (2 * chunk) == 0,
                     "ReformerAttention: mode harness expected a multiple of ", 2 * chunk,
                     " tokens (two chunks); got ", length,
-                    ". Pad to a fixed length (data.fixed_length = true), change attention.chunk, or use mode "
+                    ". Pad to a fixed length (data.fixed_length = true), change reformer.chunk, or use mode "
                     "paper.");
   const at::Tensor positions = at::arange(length, query.options().dtype(at::kLong).requires_grad(false));
   at::Tensor tokens;  // [B, H, R*N]: round by round, sorted by bucket, then position

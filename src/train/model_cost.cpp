@@ -9,6 +9,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/step.h>
@@ -83,44 +84,6 @@ Measured measure(const Recipe& recipe, const CostOptions& options, const data::D
   return result;
 }
 
-bool is_sbm(const Recipe& recipe) {
-  return recipe.attention.kind == "sbm" || recipe.attention.kind == "window+sbm";
-}
-
-void append(Operations& to, const Operations& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
-// One head of one layer.
-Operations attention_operations(const Recipe& recipe, double n, double density, c10::Device device) {
-  const AttentionRecipe& attention = recipe.attention;
-  const auto d = static_cast<double>(recipe.model.dim) / static_cast<double>(recipe.model.heads);
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const bool paper = attention.mode == "paper";
-  if (attention.kind == "dense") return dense_operations(n, d);
-  if (attention.kind == "linear") return linear_operations(n, d, paper);
-  if (attention.kind == "performer") return performer_operations(n, d, number(attention.features));
-  if (attention.kind == "linformer") return linformer_operations(n, d, number(attention.projected_length));
-  if (attention.kind == "nystromformer")
-    return nystrom_operations(n, d, number(attention.landmarks), number(attention.pinv_iterations),
-                              number(attention.conv_kernel));
-  const double rounds = number(attention.rounds), chunk = number(attention.chunk);
-  if (attention.kind == "reformer" && !paper)
-    return reformer_operations(n, d, rounds, chunk, number(recipe.model.heads));
-  Operations result;
-  if (attention.kind == "reformer") result = bucket_operations(n, d, rounds, chunk);
-  if (is_sbm(recipe)) {
-    const SbmEdgesOptions sbm = sbm_options(recipe);
-    // On a GPU every pair is visited; so it is where padding is sampled too.
-    const bool direct = sbm.sampler == Sampler::kDirect || sbm.count_padding ||
-                        (sbm.sampler == Sampler::kAuto && !device.is_cpu());
-    result = sbm_operations(n, d, number(sbm.clusters), density,
-                            direct ? SamplingCost::kDirect : SamplingCost::kPerEdge);
-  }
-  append(result, edge_operations(n, d, density));
-  return result;
-}
-
 double repeated(const Operations& operations, int64_t times) {
   return flops(operations) * static_cast<double>(times);
 }
@@ -129,7 +92,6 @@ double repeated(const Operations& operations, int64_t times) {
 
 Recipe dense_recipe(const Recipe& recipe) {
   Recipe result = recipe;
-  result.attention = {};
   result.attention.kind = "dense";
   return result;
 }
@@ -138,15 +100,15 @@ RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
   TORCH_CHECK_VALUE(
       recipe.data.name != "characters",
       "cost: expected a classifier; got a language model, whose causal attention has no formula here yet");
-  TORCH_CHECK_VALUE(recipe.attention.kind != "sac" && recipe.attention.kind != "window+sac",
-                    "cost: expected an attention whose operations are counted; got '", recipe.attention.kind,
-                    "': the predictor of SAC has no formula here yet");
+  const AttentionKind& kind = attention_kind(recipe);
+  TORCH_CHECK_VALUE(kind.cost, "cost: expected an attention whose operations are counted; got '", kind.name,
+                    "', which has no formula here yet");
   TORCH_CHECK_VALUE(options.batch > 0, "cost: expected a batch of at least 1; got ", options.batch);
   Recipe sized = recipe;
   const auto dataset = noise_dataset(recipe, options.length);
   sized.model.max_length = dataset->max_length();
-  const std::string& kind = recipe.attention.kind;
-  const bool over_edges = static_cast<bool>(edge_source_factory(recipe)) && kind != "full";
+  const LayerAttention made = kind.make(sized, sized.model.max_length);
+  const bool over_edges = static_cast<bool>(made.edges);
 
   RecipeCost cost;
   cost.length = dataset->max_length();
@@ -156,18 +118,20 @@ RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
     if (options.memory) cost.memory_per_example = measured.memory_per_example;
   }
   if (over_edges && options.density) cost.density = *options.density;
-  if (const auto method = attention_method_factory(sized, cost.length))
-    cost.density = cost.memory_density = method(0)->density(cost.length);
+  if (made.method) cost.density = cost.memory_density = made.method(0)->density(cost.length);
 
   constexpr std::array<int64_t, 1> kFirst = {0};
   const auto towers = static_cast<int64_t>(dataset->batch(data::Split::kTrain, kFirst).tokens.size());
   const ModelRecipe& model = recipe.model;
   const auto n = static_cast<double>(cost.length), width = static_cast<double>(model.dim),
-             hidden = static_cast<double>(model.classifier_hidden),
+             hidden = static_cast<double>(ClassifierOptions().hidden),
              classes = static_cast<double>(dataset->classes());
-  cost.attention = attention_operations(recipe, n, cost.density, options.device);
+  cost.attention = kind.cost(recipe, {.n = n,
+                                      .d = static_cast<double>(model.head_dim()),
+                                      .density = cost.density,
+                                      .device = options.device});
   cost.attention_flops = repeated(cost.attention, towers * model.layers * model.heads);
-  const double projections = kind == "reformer" ? 2 : 3;
+  const double projections = made.shared_qk ? 2 : 3;
   cost.model_flops = cost.attention_flops +
                      repeated(layer_operations(n, width, static_cast<double>(model.hidden), projections),
                               towers * model.layers) +

@@ -7,11 +7,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <edgewise/graph/mask_counts.h>
-#include <edgewise/train/build_model.h>
+#include <edgewise/train/attention_kinds.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "ops/attention/cuda_impl.h"
 #include "ops/step_inputs.h"
 #include "train/dropout_seed.h"
 #include "train/pass_graph_state.h"
@@ -189,29 +188,13 @@ PassCounts PassGraphs::counts() const {
 }
 
 std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& dataset) {
-  const std::string &kind = recipe.attention.kind, off = "; set train.cuda_graph = false";
+  const AttentionKind& kind = attention_kind(recipe);
+  const std::string off = "; set train.cuda_graph = false";
   if (recipe.train.device != "cuda")
     return "CUDA graphs are of a GPU, and train.device is " + recipe.train.device + off;
-  if (kind.find("sac") != std::string::npos)
-    return "attention.kind = " + kind +
-           " learns by rewards and walks that the host looks at in every step, which a graph cannot hold" +
-           off;
-  if (kind != "dense" && kind != "sbm" && kind != "transformer_xl")
-    return "attention.kind = " + kind +
-           " prepares its attention on the host in every step; graphs hold dense, sbm and transformer_xl" +
-           off;
-  if (kind == "sbm") {
-    const SbmEdgesOptions options = sbm_options(recipe);
-    if (options.self_loops)
-      return "attention.self_loops makes edges on the host in every step; set it to false, or "
-             "train.cuda_graph = false";
-    if (options.sampler == Sampler::kFastRg || options.sampler == Sampler::kSqueezed)
-      return "the sampler " + std::string(to_string(options.sampler)) +
-             " has no kernel on a GPU; use attention.sampler = auto";
-    if (const std::string why = ops::cuda_learner_refusal(options.clusters, options); !why.empty())
-      return "the kernels do not have " + why +
-             ", and without them edges are listed one by one, whose number the host must wait for" + off;
-  }
+  if (!kind.recording_refusal)
+    return "attention.kind = " + kind.name + " prepares its attention on the host in every step" + off;
+  if (const std::string reason = kind.recording_refusal(recipe); !reason.empty()) return reason;
   if (dataset.labels_tokens() && !dataset.is_text())
     return "the loss of " + dataset.name() +
            " is over the tokens that have a label, whose number the host must wait for" + off;

@@ -16,6 +16,7 @@
 
 #include <edgewise/data/batches.h>
 #include <edgewise/data/prefetcher.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/metrics.h>
@@ -61,6 +62,7 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
 
 // The exact penalty is over valid pairs; only the sampled one may count padding.
 bool counts_padding(const Recipe& recipe) {
+  if (!attention_kind(recipe).reads("sbm")) return false;
   const SbmEdgesOptions options = sbm_options(recipe);
   return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
 }
@@ -195,7 +197,6 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
       model((check_splits(*dataset), check_graphs(recipe, *dataset),
              first_model(recipe, *dataset, options, adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
-                                              .eps = recipe.train.adam_eps,
                                               .weight_decay = recipe.train.weight_decay,
                                               .edge_rate = recipe.train.edge_rate}),
       schedule({.kind = parse_schedule(recipe.train.schedule),

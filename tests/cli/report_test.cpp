@@ -474,7 +474,7 @@ std::string pathfinder_report(const ScratchFolder& scratch, const std::string& r
 TEST(Report, HasCurvesDensitiesSettingsAndPictures) {
   const ScratchFolder scratch;
   const std::string html = pathfinder_report(scratch, "sbm-edgewise.toml",
-                                             {"train.steps=2", "train.log_every=1", "attention.clusters=4"});
+                                             {"train.steps=2", "train.log_every=1", "sbm.clusters=4"});
   for (const char* part :
        {"<!DOCTYPE html>", "Training loss", "Validation accuracy", "Density by layer and head",
         "layer 1, head 1", "best on validation", "most frequent label", "<h3>Easy</h3>", "<h3>Hard</h3>",

@@ -115,6 +115,7 @@ heads = 2
 hidden = 16
 [attention]
 kind = "sbm"
+[sbm]
 clusters = 4
 [train]
 steps = 4

@@ -26,10 +26,28 @@ data::Characters some_text() {
 }
 
 train::Recipe recipe_of(const std::string& kind) {
-  return train::parse_recipe("[data]\nname = \"characters\"\nlength = 96\npath = \"made here\"\n", "test",
-                             {"attention.kind=" + kind, "model.dim=64", "model.heads=2",
-                              "attention.memory=64", "attention.span_limit=64", "attention.tree_step=4",
-                              "attention.window=8", "sac.test_decoding=greedy", "model.embedding_std=0.3"});
+  return train::parse_recipe(R"(
+[data]
+name = "characters"
+length = 96
+path = "made here"
+[model]
+dim = 64
+heads = 2
+embedding_std = 0.3
+[window]
+width = 8
+[sac]
+test_decoding = "greedy"
+[transformer_xl]
+memory = 64
+[adaptive_span]
+memory = 64
+limit = 64
+[tree]
+step = 4
+)",
+                             "test", {"attention.kind=" + kind});
 }
 
 TEST_F(CudaLanguageModel, ReadsAsOnTheCpu) {

@@ -168,20 +168,18 @@ TEST_F(CudaGraph, ReplayedPassesComputeTheSameBits) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   const std::vector<Case> cases = {
       {"edgewise", {"attention.kind=sbm", "train.precision=bf16"}},
-      {"edgewise, few probes a row",
-       {"attention.kind=sbm", "train.precision=bf16", "attention.probes_per_row=1"}},
+      {"edgewise, few probes a row", {"attention.kind=sbm", "train.precision=bf16", "sbm.probes_per_row=1"}},
       {"edgewise, probes one by one",
-       {"attention.kind=sbm", "train.precision=bf16", "attention.probe_unit=1",
-        "attention.probes_per_row=1"}},
+       {"attention.kind=sbm", "train.precision=bf16", "sbm.probe_unit=1", "sbm.probes_per_row=1"}},
       {"edgewise, sampled penalty",
-       {"attention.kind=sbm", "train.precision=bf16", "attention.density_penalty=sampled"}},
+       {"attention.kind=sbm", "train.precision=bf16", "sbm.density_penalty=sampled"}},
       {"edgewise without dropout",
        {"attention.kind=sbm", "train.precision=bf16", "model.dropout=0", "model.attention_dropout=0"}},
-      {"published", {"attention.kind=sbm", "attention.preset=published", "train.precision=bf16"}},
+      {"published", {"attention.kind=sbm", "sbm.preset=published", "train.precision=bf16"}},
       {"dense, bf16", {"train.precision=bf16"}},
       {"dense, fp32", {}},
       {"text, edgewise", {"attention.kind=sbm", "train.precision=bf16"}, true},
-      {"text, Transformer-XL", {"attention.kind=transformer_xl", "attention.memory=64"}, true},
+      {"text, Transformer-XL", {"attention.kind=transformer_xl", "transformer_xl.memory=64"}, true},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.name);
@@ -243,7 +241,7 @@ TEST_F(CudaGraph, ShapesBeyondTheLimitGoOnAsOrdinaryPasses) {
 // A learner that the kernels do not serve lists its edges, whose number the host must know.
 TEST_F(CudaGraph, AStepThatWaitsForTheDeviceIsRefusedAndLeavesItUsable) {
   const Recipe recipe =
-      recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16", "attention.law=poisson"});
+      recipe_of(*words(), {"attention.kind=sbm", "train.precision=bf16", "sbm.law=poisson"});
   PassGraphs graphs;
   const std::string message = kit::message_of([&] { trained(recipe, *words(), &graphs); });
   EXPECT_THAT(message, HasSubstr("train.cuda_graph"));

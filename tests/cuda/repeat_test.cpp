@@ -23,8 +23,8 @@ std::vector<at::Tensor> trained(const std::string& sampler) {
   const data::Characters text("letters", std::move(letters), 128);
   const train::Recipe recipe =
       train::parse_recipe("[data]\nname = \"characters\"\nlength = 128\npath = \"made here\"\n", "test",
-                          {"attention.kind=sbm", "attention.sampler=" + sampler, "model.dim=64",
-                           "model.heads=2", "model.embedding_std=0.3"});
+                          {"attention.kind=sbm", "sbm.sampler=" + sampler, "model.dim=64", "model.heads=2",
+                           "model.embedding_std=0.3"});
   torch::manual_seed(1);
   const ModelPtr model = train::build_model(recipe, text);
   model->to(at::kCUDA);

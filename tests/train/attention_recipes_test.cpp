@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
@@ -43,14 +44,14 @@ TEST_P(AttentionRecipeOf, HasThePublishedNumbers) {
   const Recipe recipe = load_recipe(path);
   EXPECT_EQ(parse_recipe(to_toml(recipe), "again"), recipe);
   EXPECT_EQ(recipe.attention.kind, GetParam().name);
-  EXPECT_EQ(recipe.attention.mode, "harness");
+  EXPECT_EQ(describe_attention(recipe), std::string(GetParam().name) + " harness");
   EXPECT_EQ(recipe.train.steps, 5000);
   EXPECT_EQ(recipe.train.batch, 128);
   EXPECT_EQ(recipe.train.warmup_steps, 1000);
   EXPECT_EQ(recipe.model.pooling, "mean_padded");
   EXPECT_TRUE(recipe.data.fixed_length);
   EXPECT_EQ(count(*build_model(recipe, *noise_dataset(recipe))), GetParam().harness);
-  const Recipe paper = load_recipe(path, {"attention.mode=paper"});
+  const Recipe paper = load_recipe(path, {recipe.attention.kind + ".mode=paper"});
   EXPECT_EQ(count(*build_model(paper, *noise_dataset(paper))), GetParam().paper);
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -77,12 +78,15 @@ layers = 2
 dim = 16
 heads = 2
 hidden = 16
-[attention]
+[performer]
 features = 8
 redraw_every = 3
+[linformer]
 projected_length = 6
+[nystromformer]
 landmarks = 4
 conv_kernel = 3
+[reformer]
 chunk = 4
 [train]
 steps = 8
@@ -92,7 +96,7 @@ eval_every = 4
 checkpoint_every = 1
 threads = 1
 )",
-                   "tiny", {std::string("attention.kind=") + kind, std::string("attention.mode=") + mode});
+                   "tiny", {std::string("attention.kind=") + kind, std::string(kind) + ".mode=" + mode});
   const auto dataset = noise_dataset(recipe);
   const kit::ScratchFolder scratch;
   struct Stop {};
@@ -128,37 +132,39 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AttentionRun,
                                           testing::Values("paper", "harness")));
 
 TEST(AttentionRecipes, SettingsAreChecked) {
-  const auto complaint = [](const std::string& setting) -> std::string {
+  const auto complaint = [](const std::string& kind, const std::string& setting) -> std::string {
     try {
-      parse_recipe("", "r.toml", {setting});
+      parse_recipe("", "r.toml", {"attention.kind=" + kind, kind + "." + setting});
     } catch (const c10::Error& error) {
       return error.what_without_backtrace();
     }
     return "(no error)";
   };
-  EXPECT_THAT(complaint("attention.landmark=4"), testing::HasSubstr("did you mean 'attention.landmarks'?"));
-  EXPECT_THAT(complaint("attention.mode=harnes"),
+  EXPECT_THAT(complaint("nystromformer", "landmark=4"),
+              testing::HasSubstr("did you mean 'nystromformer.landmarks'?"));
+  EXPECT_THAT(complaint("linear", "mode=harnes"),
               testing::HasSubstr("to be one of paper, harness; found 'harnes'"));
-  EXPECT_THAT(complaint("attention.sharing=all"),
+  EXPECT_THAT(complaint("linformer", "sharing=all"),
               testing::HasSubstr("one of none, heads, key_value, layers"));
-  EXPECT_EQ(complaint("attention.conv_kernel=4"),
-            "r.toml: expected attention.conv_kernel to be odd, or 0 for none; found 4");
-  EXPECT_THAT(complaint("attention.features=0"), testing::HasSubstr("at least 1; found 0"));
+  EXPECT_EQ(complaint("nystromformer", "conv_kernel=4"),
+            "r.toml: expected nystromformer.conv_kernel to be odd, or 0 for none; found 4");
+  EXPECT_THAT(complaint("performer", "features=0"), testing::HasSubstr("at least 1; found 0"));
 }
 
 // Layers that share a projection have it once in the checkpoint and once in the optimiser.
 TEST(AttentionRecipes, ASharedProjectionIsOneParameter) {
-  Recipe recipe = parse_recipe("[attention]\nkind = \"linformer\"\nmode = \"harness\"", "r.toml");
+  Recipe recipe =
+      parse_recipe("[attention]\nkind = \"linformer\"\n[linformer]\nmode = \"harness\"", "r.toml");
   const ModelPtr model = build_model(recipe, *noise_dataset(recipe));
   int64_t seen = 0;
   for (const auto& item : model->named_parameters())
     seen += item.key().find("projection") != std::string::npos;
   EXPECT_EQ(seen, 1);
-  recipe.attention.mode = "paper";
-  recipe.attention.sharing = "layers";
+  recipe.linformer.mode = "paper";
+  recipe.linformer.sharing = "layers";
   const ModelPtr shared = build_model(recipe, *noise_dataset(recipe));
   EXPECT_EQ(count(*shared) + 3 * 256 * 64, [&] {
-    recipe.attention.sharing = "heads";
+    recipe.linformer.sharing = "heads";
     return count(*build_model(recipe, *noise_dataset(recipe)));
   }());
 }

@@ -25,6 +25,7 @@ namespace {
 using kit::ScratchFolder;
 
 Recipe text_recipe(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(), "attention.kind=dense");  // of the options below only its own count
   return parse_recipe(R"(
 [data]
 name = "characters"
@@ -36,11 +37,15 @@ dim = 16
 heads = 2
 hidden = 32
 dropout = 0.1
-[attention]
+[transformer_xl]
 memory = 12
-span_limit = 12
-span_ramp = 4
-tree_step = 2
+[adaptive_span]
+memory = 12
+limit = 12
+ramp = 4
+[tree]
+step = 2
+[sbm]
 clusters = 4
 [sac]
 alpha = 3

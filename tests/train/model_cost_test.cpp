@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 
 #include "kit/multiply_adds.h"
@@ -15,20 +16,26 @@ namespace edgewise::train {
 namespace {
 
 Recipe small_recipe(const std::string& kind, const std::string& task = "listops") {
+  const bool has_modes = attention_kind(kind).variant && !attention_kind(kind).reads("sbm");
+  std::vector<std::string> settings = {"attention.kind=" + kind};
+  if (has_modes) settings.push_back(kind + ".mode=harness");
   Recipe recipe = parse_recipe(R"(
 [model]
 layers = 2
 dim = 16
 heads = 2
 hidden = 24
-[attention]
+[performer]
 features = 8
+[linformer]
 projected_length = 6
+[nystromformer]
 landmarks = 16
 conv_kernel = 3
+[reformer]
 chunk = 8
 )",
-                               "small", {"attention.kind=" + kind, "attention.mode=harness"});
+                               "small", settings);
   recipe.data.name = task;
   recipe.model.max_length = 64;
   return recipe;

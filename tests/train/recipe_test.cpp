@@ -1,5 +1,6 @@
 // Recipes: defaults, overrides, the round trip through TOML, and an error with its place for everything that
 // can be wrong.
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/recipe.h>
 
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "train/recipe/kind_names.h"
 #include "train/recipe/nearest_name.h"
 #include "train/recipe/recipe_fields.h"
 
@@ -38,10 +40,9 @@ std::string complaint(const std::string& text, const std::vector<std::string>& o
 TEST(Recipe, AnEmptyFileGivesTheDefaults) {
   const Recipe recipe = parse("");
   EXPECT_EQ(recipe.data.name, "repeated_tokens");
-  EXPECT_EQ(recipe.model.head_dim, 32);  // dim / heads
+  EXPECT_EQ(recipe.model.head_dim(), 32);  // dim / heads
   EXPECT_EQ(recipe.train.micro_batch, recipe.train.batch);
-  EXPECT_EQ(recipe.train.adam_eps, 1e-6);
-  EXPECT_EQ(recipe.attention.clusters, std::nullopt);
+  EXPECT_EQ(recipe.sbm.clusters, std::nullopt);
 }
 
 TEST(Recipe, ReadsEveryTypeOfField) {
@@ -54,6 +55,7 @@ TEST(Recipe, ReadsEveryTypeOfField) {
     dropout = 0
     [attention]
     kind = "window+sbm"
+    [sbm]
     clusters = 16
     self_loops = true
     probe_rate = 0.02
@@ -65,34 +67,35 @@ TEST(Recipe, ReadsEveryTypeOfField) {
   EXPECT_TRUE(recipe.data.fixed_length);
   EXPECT_EQ(recipe.model.dropout, 0.0);  // a whole number is a number
   EXPECT_EQ(recipe.attention.kind, "window+sbm");
-  EXPECT_EQ(recipe.attention.clusters, 16);
-  EXPECT_EQ(recipe.attention.self_loops, true);
-  EXPECT_EQ(recipe.attention.probe_rate, 0.02);
-  EXPECT_EQ(recipe.attention.law, "poisson");
+  EXPECT_EQ(recipe.sbm.clusters, 16);
+  EXPECT_EQ(recipe.sbm.self_loops, true);
+  EXPECT_EQ(recipe.sbm.probe_rate, 0.02);
+  EXPECT_EQ(recipe.sbm.law, "poisson");
   EXPECT_EQ(recipe.train.micro_batch, 32);
   EXPECT_EQ(recipe.train.learning_rate, 5e-4);
 }
 
 TEST(Recipe, OverridesBeatTheFileAndEarlierOverrides) {
-  const Recipe recipe =
-      parse("[train]\nsteps = 5\nseed = 1",
-            {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.law=\"poisson\"",
-             "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_edges=true"});
+  const Recipe recipe = parse(
+      "[train]\nsteps = 5\nseed = 1",
+      {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.kind=sbm", "sbm.law=\"poisson\"",
+       "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_edges=true"});
   EXPECT_EQ(recipe.train.steps, 7);
   EXPECT_EQ(recipe.train.seed, 1);
   EXPECT_EQ(recipe.train.device, "cuda");
-  EXPECT_EQ(recipe.attention.law, "poisson");
+  EXPECT_EQ(recipe.sbm.law, "poisson");
   EXPECT_EQ(recipe.train.learning_rate, 1e-5);
   EXPECT_EQ(recipe.data.path, "2024");
   EXPECT_TRUE(recipe.train.snapshot_edges);
   EXPECT_EQ(parse("", {"data.path=a b=c"}).data.path, "a b=c");
 }
 
-TEST(Recipe, ToTomlLoadsBackToTheSame) {
-  Recipe recipe = parse("");
-  EXPECT_EQ(parse(to_toml(recipe)), recipe);
-  // Every field away from its default, overrides of the preset included.
+// Every field of the sections that the kind reads away from its default, those that are optional included.
+Recipe changed_recipe(const std::string& kind) {
+  Recipe recipe;
+  recipe.attention.kind = kind;
   for (const RecipeField& field : recipe_fields()) {
+    if (field.section == "attention" || !reads_section(kind, field.section)) continue;
     std::visit(
         [&](auto* slot) {
           if constexpr (requires { slot->has_value(); }) {
@@ -119,35 +122,79 @@ TEST(Recipe, ToTomlLoadsBackToTheSame) {
         },
         field.slot(recipe));
   }
-  recipe.model.dim = recipe.model.heads * recipe.model.head_dim;  // fields must still fit together
-  recipe.data.name = "image";                                     // mask_zero is for pictures,
-  recipe.data.validation = "own";                                 // the other way to validate for texts
-  recipe.attention.kind = "nystromformer";                        // and trees for language models,
-  recipe.data.drop_masked = false;                                // which needs the order of tokens
+  recipe.model.dim = recipe.model.heads * 34;  // fields must still fit together
+  const bool text = attention_kind(kind).needs_text;
+  recipe.data.name = text ? "characters" : "image";  // mask_zero is for pictures,
+  recipe.data.mask_zero = !text;
+  recipe.data.symmetries = text ? "none" : "square";
+  recipe.model.token_dropout = text ? 0 : 0.5;
+  recipe.data.validation = "own";   // the other way to validate for texts,
+  recipe.data.drop_masked = false;  // which needs the order of tokens
+  recipe.nystromformer.conv_kernel = 35;
   recipe.train.micro_batch = recipe.train.batch = 96;
   recipe.model.max_length = 4096;
-  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+  return recipe;
 }
 
-TEST(Recipe, ToTomlLeavesOutDefaultsThatOtherKindsRead) {
+TEST(Recipe, ToTomlLoadsBackToTheSame) {
+  EXPECT_EQ(parse(to_toml(parse(""))), parse(""));
+  for (const std::string& kind : attention_names()) {
+    const Recipe recipe = changed_recipe(kind);
+    EXPECT_EQ(parse(to_toml(recipe)), recipe) << to_toml(recipe);
+  }
+}
+
+TEST(Recipe, ToTomlTellsWhatTheKindReads) {
   using testing::AllOf, testing::Not;
-  const auto text = [](const std::string& kind, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> overrides = {"attention.kind=" + kind};
-    overrides.insert(overrides.end(), more.begin(), more.end());
-    const Recipe recipe = parse("", overrides);
-    EXPECT_EQ(parse(to_toml(recipe)), recipe) << kind;
-    return to_toml(recipe);
-  };
-  EXPECT_THAT(text("sbm"),
-              AllOf(HasSubstr("\npreset = "), Not(HasSubstr("\nwindow = ")), Not(HasSubstr("\nmode = ")),
-                    Not(HasSubstr("\nfeatures = ")), Not(HasSubstr("\nspan_weight = "))));
-  EXPECT_THAT(text("window+sbm"), AllOf(HasSubstr("\npreset = "), HasSubstr("\nwindow = ")));
-  EXPECT_THAT(text("performer"), AllOf(HasSubstr("\nmode = "), HasSubstr("\nfeatures = "),
-                                       Not(HasSubstr("\nrounds = ")), Not(HasSubstr("\npreset = "))));
+  const auto text = [](const std::string& kind) { return to_toml(parse("", {"attention.kind=" + kind})); };
+  EXPECT_THAT(text("sbm"), AllOf(HasSubstr("\n[sbm]\npreset = "), Not(HasSubstr("[window]"))));
+  EXPECT_THAT(text("window+sbm"), AllOf(HasSubstr("\n[sbm]\npreset = "), HasSubstr("\n[window]\nwidth = ")));
   EXPECT_THAT(text("dense"), HasSubstr("[attention]\nkind = \"dense\"\n\n[train]"));
-  // What was changed is kept, whoever reads it.
-  EXPECT_THAT(text("dense", {"attention.features=7", "attention.preset=paper"}),
-              HasSubstr("kind = \"dense\"\npreset = \"paper\"\nfeatures = 7\n\n[train]"));
+}
+
+TEST(Recipe, AKeyThatTheKindDoesNotReadIsAnError) {
+  EXPECT_EQ(
+      complaint("[attention]\nkind = \"window\"\n[sbm]\nclusters = 16"),
+      "r.toml:4: sbm.clusters is not read by attention.kind = window; sbm and window+sbm read it. Leave it "
+      "out, or choose another attention.kind");
+  EXPECT_EQ(
+      complaint("", {"tree.step=3"}),
+      "--set tree.step=3: tree.step is not read by attention.kind = dense; tree reads it. Leave it out, or "
+      "choose another attention.kind");
+  EXPECT_THAT(complaint("[attention]\nkind = \"random\"\n[sac]\nnode_dim = 3"),
+              HasSubstr("sac.node_dim is not"));
+  EXPECT_THAT(complaint("", {"attention.kind=sbm", "window.width=3"}), HasSubstr("window.width is not read"));
+  // An override that chooses the kind leaves aside what the file says for others, if that is right.
+  const std::string file = "[attention]\nkind = \"sbm\"\n[sbm]\nclusters = ";
+  EXPECT_EQ(parse(file + "16", {"attention.kind=dense"}), parse("", {"attention.kind=dense"}));
+  EXPECT_THAT(complaint(file + "\"many\"", {"attention.kind=dense"}),
+              HasSubstr("sbm.clusters to be an integer"));
+}
+
+TEST(Recipe, KeysOfFormerVersionsAreUnderstood) {
+  const Recipe recipe = parse(
+      "[model]\nhead_dim = 32\nnorm = true\n[attention]\nkind = \"window+sbm\"\nwindow = 8\nclusters = 16\n"
+      "features = 256\nmode = \"paper\"\nmemory = 512\n[train]\nadam_eps = 1e-06");
+  EXPECT_EQ(recipe, parse("[attention]\nkind = \"window+sbm\"\n[window]\nwidth = 8\n[sbm]\nclusters = 16"));
+  EXPECT_EQ(parse("[attention]\nkind = \"linformer\"\nmode = \"harness\"").linformer.mode, "harness");
+  EXPECT_EQ(parse("[attention]\nkind = \"random\"\n[sac]\nalpha = 3").random.alpha, 3);
+  EXPECT_EQ(
+      parse("[data]\nname=\"characters\"\npath=\"x\"\n[attention]\nkind = \"adaptive_span\"\nmemory = 3")
+          .adaptive_span.memory,
+      3);
+  // A value that would have mattered is not passed over.
+  EXPECT_THAT(complaint("[attention]\nkind = \"dense\"\nfeatures = 7"),
+              HasSubstr("r.toml:3: performer.features is not read by attention.kind = dense"));
+  EXPECT_EQ(
+      complaint("[model]\nnorm = false"),
+      "r.toml:2: model.norm is gone, and it is always true now; found false. A C++ program can still set it "
+      "in the options of its module");
+  EXPECT_EQ(
+      complaint("[attention]\nkind = \"sbm\"\nshared_mlp = false"),
+      "r.toml:3: attention.shared_mlp is gone, and the preset decides it now; found false. A C++ program can "
+      "still set it in the options of its module");
+  EXPECT_THAT(complaint("[model]\nhead_dim = 8"),
+              HasSubstr("r.toml:2: model.head_dim is gone: a head is model.dim "));
 }
 
 TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
@@ -170,7 +217,9 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
   EXPECT_EQ(complaint("[train]\nmomentum = 1"),
             "r.toml:2: unknown key 'train.momentum'; all keys: edgewise train --help-recipe");
   EXPECT_EQ(complaint("[optimizer]\nlr = 1"),
-            "r.toml:2: unknown section 'optimizer'; expected data, model, attention, sac or train");
+            "r.toml:2: unknown section 'optimizer'; expected data, model, attention, window, random, sbm, "
+            "sac, linear, "
+            "performer, linformer, nystromformer, reformer, transformer_xl, adaptive_span, tree or train");
 }
 
 TEST(Recipe, NumbersReadBackAsTheyWere) {
@@ -186,7 +235,7 @@ TEST(Recipe, WrongTypesSayWhatWasExpected) {
             "r.toml:3: expected train.steps to be an integer, at least 1; found 'many'");
   EXPECT_EQ(complaint("[train]\nsteps = 1e3"),
             "r.toml:2: expected train.steps to be an integer, at least 1; found 1000.0");
-  EXPECT_EQ(complaint("[model]\nnorm = 1"), "r.toml:2: expected model.norm to be true or false; found 1");
+  EXPECT_EQ(complaint("[model]\ntied = 1"), "r.toml:2: expected model.tied to be true or false; found 1");
   EXPECT_EQ(complaint("[data]\npath = 3"), "r.toml:2: expected data.path to be a string; found 3");
   EXPECT_EQ(complaint("[model]\ndropout = [1]"),
             "r.toml:2: expected model.dropout to be a number, in [0, 1); found an array");
@@ -197,7 +246,7 @@ TEST(Recipe, WrongTypesSayWhatWasExpected) {
 }
 
 TEST(Recipe, MisspeltValuesNameTheNearest) {
-  EXPECT_THAT(complaint("", {"attention.preset=edgwise"}),
+  EXPECT_THAT(complaint("", {"attention.kind=sbm", "sbm.preset=edgwise"}),
               HasSubstr("found 'edgwise'; did you mean 'edgewise'?"));
   EXPECT_THAT(complaint("", {"data.symmetries=squares"}),
               HasSubstr("found 'squares'; did you mean 'square'?"));
@@ -206,8 +255,8 @@ TEST(Recipe, MisspeltValuesNameTheNearest) {
 
 TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_EQ(complaint("[train]\nsteps = -1"), "r.toml:2: expected train.steps to be at least 1; found -1");
-  EXPECT_EQ(complaint("[attention]\nprobe_rate = 1.5"),
-            "r.toml:2: expected attention.probe_rate to be in [0, 1]; found 1.5");
+  EXPECT_EQ(complaint("[attention]\nkind = \"sbm\"\n[sbm]\nprobe_rate = 1.5"),
+            "r.toml:4: expected sbm.probe_rate to be in [0, 1]; found 1.5");
   EXPECT_EQ(complaint("[model]\ndropout = 1.0"),
             "r.toml:2: expected model.dropout to be in [0, 1); found 1.0");
   EXPECT_EQ(complaint("[model]\ndropout = 1.1"),  // not 1.1000000000000001
@@ -232,8 +281,6 @@ TEST(Recipe, FieldsMustFitTogether) {
                      HasSubstr("for a short run: --set train.warmup_steps=0 --set train.density_start=0")));
   EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4"),
               HasSubstr("model.heads to divide model.dim; found 4 and 10"));
-  EXPECT_THAT(complaint("[model]\ndim = 10\nheads = 4\nhead_dim = 8"),
-              HasSubstr("model.heads * model.head_dim = model.dim; found 4 * 8 and 10"));
   EXPECT_EQ(
       complaint("[data]\nname = \"listops\""),
       "r.toml: expected data.path, the folder of the listops data; found none; make it with 'edgewise data "
@@ -250,8 +297,9 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(
       complaint(pictures + "mask_zero = true\n[attention]\nkind = \"linformer\""),
       HasSubstr("attention.kind dense or sbm, which do not look at places in the batch; found linformer"));
-  EXPECT_THAT(complaint(pictures + "mask_zero = true\n[attention]\nkind = \"sbm\"\npreset = \"published\""),
-              HasSubstr("attention.count_padding = false"));
+  EXPECT_THAT(
+      complaint(pictures + "mask_zero = true\n[attention]\nkind = \"sbm\"\n[sbm]\npreset = \"published\""),
+      HasSubstr("sbm.count_padding = false"));
   EXPECT_THAT(complaint(pictures + "mask_zero = true\n[train]\nsnapshot_edges = true"),
               HasSubstr("train.snapshot_edges = false"));
   EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nsymmetries = \"mirror\""),
@@ -280,6 +328,16 @@ TEST(Recipe, HelpNamesEveryKey) {
     EXPECT_THAT(help, HasSubstr("\n  " + field.key + " "));
     EXPECT_THAT(help, HasSubstr(field.meaning));
   }
+  const std::string page = recipe_help(HelpForm::kMarkdown);
+  for (const RecipeField& field : recipe_fields()) EXPECT_THAT(page, HasSubstr("\n| `" + field.key + "` | "));
+  for (const std::string& section : recipe_sections()) {
+    EXPECT_THAT(help, HasSubstr("\n[" + section + "]  "));
+    EXPECT_THAT(page, HasSubstr("\n## `[" + section + "]`\n"));
+  }
+  for (const std::string& kind : attention_names()) EXPECT_THAT(help, HasSubstr("\n    " + kind + " "));
+  EXPECT_THAT(
+      help,
+      HasSubstr("\n[sbm]  edges sampled from a stochastic block model; attention.kind = sbm, window+sbm\n"));
 }
 
 // What ships must load, say what it is, and keep to the published numbers.
@@ -293,7 +351,7 @@ TEST(Recipe, TheRecipesOfTheProjectLoad) {
     const Recipe recipe = load_recipe(path);
     EXPECT_EQ(parse(to_toml(recipe)), recipe) << name;
     EXPECT_EQ(std::ifstream(path).get(), '#') << name;
-    EXPECT_EQ(recipe.model.head_dim, 32) << name;
+    EXPECT_EQ(recipe.model.head_dim(), 32) << name;
     EXPECT_EQ(recipe.data.length, name.starts_with("demo") ? 64 : 256) << name;
   }
 }
@@ -322,7 +380,7 @@ TEST(Recipe, TheLongRangeArenaKeepsToThePublishedNumbers) {
       EXPECT_LE(recipe.train.steps, 3'500 * recipe.train.log_every) << path << ": a megabyte of metrics";
       EXPECT_EQ(recipe.model.max_length, task.length) << path;
       EXPECT_EQ(recipe.model.layers * 1000 + recipe.model.dim, 2064) << path;
-      EXPECT_EQ(recipe.model.head_dim, 32) << path;
+      EXPECT_EQ(recipe.model.head_dim(), 32) << path;
       EXPECT_EQ(recipe.model.hidden, 128) << path;
       EXPECT_EQ(recipe.train.learning_rate, task.rate) << path;
       EXPECT_EQ(recipe.attention.kind, kind.ends_with("dense") ? "dense" : "sbm") << path;
@@ -377,8 +435,9 @@ TEST(Recipe, TheSacRecipesLoad) {
     const Recipe recipe = load_recipe(file.path().string());
     EXPECT_EQ(parse(to_toml(recipe)), recipe) << file.path();
     EXPECT_EQ(std::ifstream(file.path()).get(), '#') << file.path();
-    if (recipe.attention.kind == "sac" || recipe.attention.kind == "random") {
-      EXPECT_EQ(recipe.sac.alpha, 4) << file.path();
+    const bool is_random = recipe.attention.kind == "random";
+    if (is_random || recipe.attention.kind == "sac") {
+      EXPECT_EQ(is_random ? recipe.random.alpha : recipe.sac.alpha, 4) << file.path();
     }
   }
 }

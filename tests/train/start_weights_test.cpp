@@ -104,12 +104,12 @@ TEST(StartWeights, MoveFromOneAttentionToAnother) {
     run(tiny_recipe(more), scratch / to);
     return tensors(to);
   };
-  const auto fewer = start("fewer", {"attention.clusters=3"});
+  const auto fewer = start("fewer", {"sbm.clusters=3"});
   const std::string layer = "encoder.layers.1.self_attn.";
   EXPECT_EQ(fewer.at(layer + "edges.clusters").size(1), 3);
   EXPECT_TRUE(at::equal(fewer.at(layer + "edges.mlp_weight1"), all.at(layer + "edges.mlp_weight1")));
   EXPECT_TRUE(at::equal(fewer.at(layer + "in_proj_weight"), all.at(layer + "in_proj_weight")));
-  const auto united = start("united", {"attention.kind=window+sbm", "attention.window=2"});
+  const auto united = start("united", {"attention.kind=window+sbm", "window.width=2"});
   EXPECT_EQ(united.size(), all.size());
   EXPECT_TRUE(at::equal(united.at(layer + "edges.source1.clusters"), all.at(layer + "edges.clusters")));
 }

@@ -381,9 +381,9 @@ TEST(Trainer, RefusesFoldersThatDoNotFit) {
               }),
               testing::HasSubstr("and is now 0.1."));  // not 0.10000000000000001
   EXPECT_THAT(message_of([&] {
-                run(tiny_recipe({"train.steps=8", "attention.law=poisson"}), folder, true);
+                run(tiny_recipe({"train.steps=8", "sbm.law=poisson"}), folder, true);
               }),
-              testing::HasSubstr("attention.law was unset"));
+              testing::HasSubstr("sbm.law was unset"));
   EXPECT_THAT(message_of([&] { run(tiny_recipe({"train.steps=6"}), folder, true); }),
               testing::HasSubstr("at least 8"));
   EXPECT_EQ(
@@ -505,12 +505,11 @@ TEST(Trainer, CudaGraphsSayWhyTheyCannotServe) {
   EXPECT_EQ(refusal({"attention.kind=dense"}, text), "");
   EXPECT_THAT(refusal({"attention.kind=sac"}, text), testing::HasSubstr("rewards"));
   EXPECT_THAT(refusal({"attention.kind=window"}, text), testing::HasSubstr("attention.kind = window"));
-  EXPECT_THAT(refusal({"attention.self_loops=true"}, text), testing::HasSubstr("self_loops"));
-  EXPECT_THAT(refusal({"attention.sampler=fastrg"}, text), testing::HasSubstr("fastrg"));
-  EXPECT_THAT(refusal({"attention.law=poisson"}, text), testing::HasSubstr("poisson law"));
-  EXPECT_EQ(refusal({"attention.law=poisson", "attention.estimator=paper"}, text), "");
-  EXPECT_THAT(refusal({"attention.present_form=leave_one_out"}, text), testing::HasSubstr("leave_one_out"));
-  EXPECT_THAT(refusal({"attention.clusters=256"}, text), testing::HasSubstr("128 clusters"));
+  EXPECT_THAT(refusal({"sbm.self_loops=true"}, text), testing::HasSubstr("self_loops"));
+  EXPECT_THAT(refusal({"sbm.sampler=fastrg"}, text), testing::HasSubstr("fastrg"));
+  EXPECT_THAT(refusal({"sbm.law=poisson"}, text), testing::HasSubstr("poisson law"));
+  EXPECT_EQ(refusal({"sbm.law=poisson", "sbm.estimator=paper"}, text), "");
+  EXPECT_THAT(refusal({"sbm.clusters=256"}, text), testing::HasSubstr("128 clusters"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the same recipe with dense attention, on the same batches, in turn; of the recipe's data, or over lengths
 // (--n) and learned densities (--density) on random tokens.
 #include <edgewise/data/batches.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/model_cost.h>
 #include <edgewise/train/optimizer.h>
@@ -41,7 +42,6 @@ struct Contender {
         device(train::parse_device(recipe.train.device)),
         model(train::build_model(recipe, dataset)),
         optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
-                                                .eps = recipe.train.adam_eps,
                                                 .weight_decay = recipe.train.weight_decay,
                                                 .edge_rate = recipe.train.edge_rate}) {
     model->train();
@@ -58,7 +58,7 @@ struct Contender {
 
   // Trains with little but the density to lose until it is at most `wanted`.
   void reach_density(double wanted, const std::vector<data::Batch>& batches) {
-    TORCH_CHECK_VALUE(recipe.attention.kind.find("sbm") != std::string::npos,
+    TORCH_CHECK_VALUE(train::attention_kind(recipe).reads("sbm"),
                       "bench train --density: expected attention that learns its density (sbm); ",
                       "the recipe has ", recipe.attention.kind, ". Leave --density out");
     constexpr uint64_t kMostSteps = 4000;
@@ -141,7 +141,7 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
       a.seconds);
   BenchCase found{"train " + path + (recipe.train.cuda_graph ? " (graphs)" : ""),
                   dataset->max_length(),
-                  recipe.model.head_dim,
+                  recipe.model.head_dim(),
                   density,
                   recipe.train.precision,
                   times[0],

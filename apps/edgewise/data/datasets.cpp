@@ -42,7 +42,6 @@ std::shared_ptr<const data::Dataset> open_dataset(const train::Recipe& recipe) {
   if (wanted.name == "associative_recall") {
     data::AssociativeRecallOptions options;
     options.length = wanted.length;
-    options.keys = wanted.keys;
     options.values = wanted.values;
     options.train_size = wanted.train_size;
     options.validation_size = wanted.validation_size;

@@ -2,6 +2,8 @@
 #include <c10/util/Exception.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/plot/svg_plot.h>
+#include <edgewise/train/attention_kinds.h>
+#include <edgewise/train/build_model.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -161,10 +163,9 @@ int run(const CompareArguments& arguments) {
       add_curve(accuracy, group, &Run::accuracy);
       add_curve(precision, group, &Run::precision);
       add_curve(recall, group, &Run::recall);
-      const auto& attention = group[0].recipe.attention;
-      if (attention.kind.find("sbm") != std::string::npos)
-        poisson = poisson ||
-                  attention.law.value_or(attention.preset == "paper" ? "poisson" : "bernoulli") == "poisson";
+      const train::Recipe& recipe = group[0].recipe;
+      if (train::attention_kind(recipe).reads("sbm"))
+        poisson = poisson || train::sbm_options(recipe).law == EdgeLaw::kPoisson;
     }
     if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e"});
     for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/plot/svg_plot.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 
 #include <filesystem>
@@ -53,9 +54,9 @@ std::string table_of(const Rows& rows) {
 // `beside`: what needs no attention at all, if the data is at hand.
 Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
   const train::Recipe& r = run.recipe;
-  const bool is_sbm = r.attention.kind.find("sbm") != std::string::npos;
+  const bool is_sbm = train::attention_kind(r).reads("sbm");
   Rows rows = {{"task", r.data.name},
-               {"attention", r.attention.kind + (is_sbm ? ", preset " + r.attention.preset : "")},
+               {"attention", r.attention.kind + (is_sbm ? ", preset " + r.sbm.preset : "")},
                {"steps", std::to_string(run.steps) + " of " + std::to_string(r.train.steps) + ", batch " +
                              std::to_string(r.train.batch) + ", seed " + std::to_string(r.train.seed)}};
   if (is_sbm) {
@@ -149,7 +150,8 @@ int run(const ReportArguments& arguments) {
   const auto dataset = data_of_run(read.data, read.folder.string(), recipe, no_data);
   const std::vector<Baseline> beside =
       dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
-  const bool has_edges = !read.head_densities.empty() && read.recipe.attention.kind != "dense";
+  const bool has_edges = !read.head_densities.empty() &&
+                         !train::attention_kind(recipe).make(recipe, recipe.model.max_length).is_dense();
 
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>" +
                      html_escape(read.name) + "</title>\n" + kStyle + "</head>\n<body>\n<h1>" +

@@ -1,6 +1,7 @@
 // Where the heads of a trained model look on Image and Pathfinder inputs: for every pixel the share of
 // queries that have an edge to it. Masked pixels (data.mask_zero) are neither queries nor keys.
 #include <edgewise/data/byte_dataset.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
@@ -146,7 +147,7 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
       std::filesystem::exists(file("best")) ? file("best") : file("last");
   if (task != "image" && task != "pathfinder") {
     why_not = "the inputs of " + task + " are no pictures";
-  } else if (!train::edge_source_factory(recipe)) {
+  } else if (!train::attention_kind(recipe).make(recipe, recipe.model.max_length).edges) {
     why_not = "attention of kind " + recipe.attention.kind + " has no edges";
   } else if (!std::filesystem::exists(checkpoint)) {
     why_not = "the run folder has no checkpoint";

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/plot/svg_plot.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 
 #include <nlohmann/json.hpp>
@@ -44,7 +45,7 @@ struct Group {
   std::vector<double> accuracy, density, validation;
 
   double examples() const { return static_cast<double>(steps * batch); }
-  bool is_sbm() const { return kind.find("sbm") != std::string::npos; }
+  bool is_sbm() const { return train::attention_kind(kind).reads("sbm"); }
 };
 
 std::string short_number(double value) {
@@ -70,10 +71,11 @@ bool penalty_rises(const train::Recipe& recipe) {
 // Whether its edges are chosen, learned or drawn otherwise than the preset has it, or tokens are hidden from
 // it: what was tried beside the method.
 bool is_variation(const train::Recipe& recipe) {
-  const train::AttentionRecipe& a = recipe.attention;
+  const train::SbmRecipe& sbm = recipe.sbm;
+  const bool has_window = train::attention_kind(recipe).reads("window");
   return recipe.train.edge_rate != 1 || recipe.train.eval_draws != 1 || recipe.model.token_dropout > 0 ||
-         a.kind == "window+sbm" || a.clusters || a.cluster_std || a.law || a.exploration || a.estimator ||
-         a.present_form || a.probe_rate || a.probes_per_row;
+         has_window || sbm.clusters || sbm.cluster_std || sbm.law || sbm.exploration || sbm.estimator ||
+         sbm.probe_rate || sbm.probes_per_row;
 }
 
 // Of a run that was killed, steps are known to the last record.
@@ -115,7 +117,7 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
     group.task = task_index(run);
     group.kind = run.recipe.attention.kind;
     if (group.is_sbm()) {
-      group.preset = run.recipe.attention.preset;
+      group.preset = run.recipe.sbm.preset;
       group.self_loops = train::sbm_options(run.recipe).self_loops;
       group.penalty = run.recipe.train.density_weight;
       group.rises = group.penalty > 0 && penalty_rises(run.recipe);
@@ -297,13 +299,14 @@ std::string remarks(const Run& run) {
   if (run.recipe.train.average > 0) add("average " + short_number(run.recipe.train.average));
   if (run.recipe.model.dropout != train::ModelRecipe().dropout)
     add("dropout " + short_number(run.recipe.model.dropout));
-  const train::AttentionRecipe& attention = run.recipe.attention;
+  const train::SbmRecipe& sbm = run.recipe.sbm;
   if (run.recipe.train.edge_rate != 1) add("train.edge_rate = " + short_number(run.recipe.train.edge_rate));
   if (run.recipe.train.eval_draws != 1)
     add("train.eval_draws = " + std::to_string(run.recipe.train.eval_draws));
-  if (attention.cluster_std) add("cluster_std = " + short_number(*attention.cluster_std));
-  if (attention.probe_rate) add("probe_rate = " + short_number(*attention.probe_rate));
-  if (attention.kind == "window+sbm") add("window " + std::to_string(attention.window));
+  if (sbm.cluster_std) add("cluster_std = " + short_number(*sbm.cluster_std));
+  if (sbm.probe_rate) add("probe_rate = " + short_number(*sbm.probe_rate));
+  if (train::attention_kind(run.recipe).reads("window"))
+    add("window " + std::to_string(run.recipe.window.width));
   if (run.recipe.data.symmetries != "none") add("data.symmetries = " + run.recipe.data.symmetries);
   if (run.recipe.model.token_dropout > 0)
     add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));
@@ -317,10 +320,10 @@ void print_runs(const std::vector<Run>& runs) {
   Table table({"run", "task", "attention", "lambda", "seed", "steps x batch", "rate", "validation", "test",
                "density", "remarks"});
   for (const Run& run : runs) {
-    const bool is_sbm = run.recipe.attention.kind.find("sbm") != std::string::npos;
+    const bool is_sbm = train::attention_kind(run.recipe).reads("sbm");
     table.add(
         {run.name, run.recipe.data.name,
-         run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.attention.preset : ""),
+         run.recipe.attention.kind + (is_sbm ? ", " + run.recipe.sbm.preset : ""),
          is_sbm ? short_number(run.recipe.train.density_weight) + (penalty_rises(run.recipe) ? " rising" : "")
                 : "-",
          std::to_string(run.recipe.train.seed),
@@ -405,7 +408,7 @@ std::vector<train::Series> series_of(const std::vector<Group>& groups, size_t ta
 }
 bool is_untested_sbm(const Run& run, size_t task) {
   return !run.test && !run.is_its_start() && run.best_density >= 0 && task_index(run) == task &&
-         run.recipe.attention.kind.find("sbm") != std::string::npos;
+         train::attention_kind(run.recipe).reads("sbm");
 }
 
 // Runs that have no test figure, stopped or under way, as they stood in their best validation.
@@ -418,7 +421,7 @@ train::Series untested_points(const std::vector<Run>& runs, size_t task) {
     series.x.push_back(100 * run.best_density);
     series.y.push_back(100 * run.best_validation);
     series.labels.push_back(
-        run.recipe.attention.preset + " " +
+        run.recipe.sbm.preset + " " +
         lambda_label(run.recipe.train.density_weight, train::sbm_options(run.recipe).self_loops));
   }
   return series;
@@ -457,7 +460,8 @@ std::string plot(const std::vector<Group>& groups, const std::vector<Run>& runs,
     panel.y_label = "accuracy, %";
   }
   if (comparable) panel.reference_lines.push_back({kPaperAttentions[0].accuracy[task], "full, paper"});
-  if (const Group* dense = pick(groups, [&](const Group& g) { return g.task == task && g.kind == "dense"; }))
+  if (const Group* dense =
+          pick(groups, [&](const Group& g) { return g.task == task && g.kind == kPaperAttentions[0].kind; }))
     panel.reference_lines.push_back({spread_of(dense->accuracy).mean, "full, ours"});
   if (std::string_view(kLraTasks[task].name) == "listops")
     panel.reference_lines.push_back({first_token, "first token"});

@@ -24,20 +24,13 @@ LanguageModel load_language_model(const Recipe& recipe, const std::string& check
 // Throws unless the model's tokens mean the same bytes as the dataset's.
 void check_vocabulary(const Model& model, const data::Dataset& dataset);
 
-// The preset of the recipe with its overrides.
+// The preset of [sbm] with what is set beside it.
 SbmEdgesOptions sbm_options(const Recipe& recipe);
 
 // The defaults of SacEdges with what the recipe sets in [sac].
 SacEdgesOptions sac_options(const Recipe& recipe);
 
-// Whether the densities of the recipe's model count padding: those of SbmEdges alone do, under `published`.
+// Whether the densities of the recipe's model count padding (AttentionKind::counts_padding).
 bool density_counts_padding(const Recipe& recipe);
-
-// Empty for kinds without edges, and for those of language models only.
-EdgeSourceFactory edge_source_factory(const Recipe& recipe);
-
-// Empty for dense attention and attention over edges. Layers must be made in order, once: where they share a
-// projection the first one owns it.
-AttentionMethodFactory attention_method_factory(const Recipe& recipe, int64_t max_length);
 
 }  // namespace edgewise::train

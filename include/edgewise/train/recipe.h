@@ -1,11 +1,15 @@
-// Recipe: everything that defines a run, one TOML file: [data] [model] [attention] [sac] [train]. Names are
-// strings here, as in the file; every name and number has been checked once a recipe is loaded.
+// Recipe: everything that defines a run, one TOML file: [data] [model] [attention] [train], and a section for
+// the options of the kind of attention, such as [sbm]. Names are strings here, as in the file; every name and
+// number has been checked once a recipe is loaded.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace edgewise::train {
@@ -23,7 +27,6 @@ struct DataRecipe {
   bool drop_masked = false;
   std::string symmetries = "none";
   std::string validation = "own";
-  int64_t keys = 0;
   int64_t values = 8;
   bool operator==(const DataRecipe&) const = default;
 };
@@ -32,7 +35,6 @@ struct ModelRecipe {
   int64_t layers = 2;
   int64_t dim = 64;
   int64_t heads = 2;
-  int64_t head_dim = 0;  // 0 in a file = dim / heads; never 0 once loaded
   int64_t hidden = 128;
   double dropout = 0.1;
   double attention_dropout = 0.1;
@@ -40,27 +42,38 @@ struct ModelRecipe {
   std::string positions = "learned";
   std::string pooling = "mean";
   double embedding_std = 0.02;
-  bool norm = true;
   int64_t max_length = 0;  // 0 = the dataset's
-  int64_t classifier_hidden = 128;
   bool tied = true;
   bool operator==(const ModelRecipe&) const = default;
+
+  int64_t head_dim() const { return dim / heads; }
 };
 
 struct AttentionRecipe {
-  std::string kind = "dense";
-  int64_t window = 64;
+  std::string kind = "dense";  // its name in the registry, <edgewise/train/attention_kinds.h>
+  bool operator==(const AttentionRecipe&) const = default;
+};
+
+// The sections below hold the options of the kinds of attention that read them.
+
+struct WindowRecipe {
+  int64_t width = 64;
+  bool operator==(const WindowRecipe&) const = default;
+};
+
+struct RandomRecipe {
+  int64_t alpha = 4;
+  bool operator==(const RandomRecipe&) const = default;
+};
+
+// SbmEdgesOptions: a preset, and what is set beside it.
+struct SbmRecipe {
   std::string preset = "edgewise";
-  // Overrides of the preset: SbmEdgesOptions, field by field.
   std::optional<int64_t> clusters;
-  std::optional<bool> shared_mlp;
   std::optional<double> cluster_std;
   std::optional<std::string> law;
   std::optional<double> exploration;
-  std::optional<bool> exploration_in_eval;
   std::optional<std::string> estimator;
-  std::optional<std::string> present_form;
-  std::optional<double> gradient_clip;
   std::optional<double> probe_rate;
   std::optional<int64_t> probes_per_row;
   std::optional<int64_t> probe_unit;
@@ -68,25 +81,7 @@ struct AttentionRecipe {
   std::optional<bool> self_loops;
   std::optional<bool> count_padding;
   std::optional<std::string> sampler;
-  // The attentions that are compared with.
-  std::string mode = "paper";
-  int64_t features = 256;
-  int64_t redraw_every = 1000;
-  int64_t projected_length = 256;
-  std::string sharing = "heads";
-  int64_t landmarks = 256;
-  int64_t conv_kernel = 35;
-  int64_t pinv_iterations = 6;
-  int64_t rounds = 2;
-  int64_t chunk = 64;
-  // Of language models.
-  int64_t memory = 512;
-  int64_t span_limit = 512;
-  int64_t span_ramp = 32;
-  double span_weight = 2e-6;
-  int64_t tree_step = 16;
-  int64_t tree_clip = 4;
-  bool operator==(const AttentionRecipe&) const = default;
+  bool operator==(const SbmRecipe&) const = default;
 };
 
 // SacEdgesOptions, field by field; what is unset keeps its default there.
@@ -96,29 +91,67 @@ struct SacRecipe {
   std::optional<int64_t> node_dim;
   std::optional<std::string> walk;
   std::optional<std::string> scorer;
-  std::optional<std::string> destinations;
-  std::optional<int64_t> block_size;
   std::optional<std::string> sharing;
   std::optional<std::string> self_edges;
-  std::optional<bool> duplicates;
   std::optional<int64_t> candidate_window;
   std::optional<std::string> distance;
-  std::optional<int64_t> distance_buckets;
-  std::optional<int64_t> max_distance;
   std::optional<double> distance_decay;
-  std::optional<std::string> train_decoding;
   std::optional<std::string> test_decoding;
   std::optional<int64_t> beam;
-  std::optional<bool> detach_inputs;
   std::optional<std::string> estimator;
   std::optional<std::string> credit_form;
   std::optional<double> policy_weight;
   std::optional<double> entropy_weight;
   std::optional<std::string> baseline;
-  std::optional<double> baseline_decay;
-  std::optional<bool> normalize_rewards;
   std::optional<int64_t> distilled_rows;
   bool operator==(const SacRecipe&) const = default;
+};
+
+// `mode` of the approximations: as its paper prints it, or as the SBM paper's comparison computes it.
+struct LinearRecipe {
+  std::string mode = "paper";
+  bool operator==(const LinearRecipe&) const = default;
+};
+struct PerformerRecipe {
+  std::string mode = "paper";
+  int64_t features = 256;
+  int64_t redraw_every = 1000;
+  bool operator==(const PerformerRecipe&) const = default;
+};
+struct LinformerRecipe {
+  std::string mode = "paper";
+  int64_t projected_length = 256;
+  std::string sharing = "heads";
+  bool operator==(const LinformerRecipe&) const = default;
+};
+struct NystromformerRecipe {
+  std::string mode = "paper";
+  int64_t landmarks = 256;
+  int64_t conv_kernel = 35;
+  bool operator==(const NystromformerRecipe&) const = default;
+};
+struct ReformerRecipe {
+  std::string mode = "paper";
+  int64_t rounds = 2;
+  int64_t chunk = 64;
+  bool operator==(const ReformerRecipe&) const = default;
+};
+
+struct TransformerXlRecipe {
+  int64_t memory = 512;
+  bool operator==(const TransformerXlRecipe&) const = default;
+};
+struct AdaptiveSpanRecipe {
+  int64_t memory = 512;
+  int64_t limit = 512;
+  int64_t ramp = 32;
+  double weight = 2e-6;
+  bool operator==(const AdaptiveSpanRecipe&) const = default;
+};
+struct TreeRecipe {
+  int64_t step = 16;
+  int64_t clip = 4;
+  bool operator==(const TreeRecipe&) const = default;
 };
 
 struct TrainRecipe {
@@ -130,7 +163,6 @@ struct TrainRecipe {
   int64_t warmup_steps = 0;
   std::string schedule = "one_cycle";
   double weight_decay = 0;
-  double adam_eps = 1e-6;
   double beta2 = 0.999;
   double edge_rate = 1;
   double grad_clip = 0;
@@ -154,28 +186,56 @@ struct TrainRecipe {
   bool operator==(const TrainRecipe&) const = default;
 };
 
+// A value of a section that a kind of attention of a program's own has brought (AttentionKind::options).
+using OptionValue = std::variant<bool, int64_t, double, std::string>;
+
+// A key of a kind's own section: [strided] stride = 8.
+struct OwnOption {
+  std::string key;
+  OptionValue value;  // the default, and with it the type
+  std::string meaning;
+  double low = -std::numeric_limits<double>::infinity();  // of numbers
+  std::vector<std::string> allowed = {};                  // of strings; empty = any
+};
+
 struct Recipe {
   DataRecipe data;
   ModelRecipe model;
   AttentionRecipe attention;
+  WindowRecipe window;
+  RandomRecipe random;
+  SbmRecipe sbm;
   SacRecipe sac;
+  LinearRecipe linear;
+  PerformerRecipe performer;
+  LinformerRecipe linformer;
+  NystromformerRecipe nystromformer;
+  ReformerRecipe reformer;
+  TransformerXlRecipe transformer_xl;
+  AdaptiveSpanRecipe adaptive_span;
+  TreeRecipe tree;
   TrainRecipe train;
+  std::map<std::string, OptionValue> own;  // by full name, "strided.stride": those that are set
   bool operator==(const Recipe&) const = default;
 };
 
 // Reads a recipe. Each override is "section.key=value", the value as in TOML (a bare word is a string);
 // overrides beat the file, and later ones earlier ones. Throws on anything unknown, of the wrong type, out of
-// range or inconsistent, naming the place, what was expected and what was found.
+// range or inconsistent, and on a key that the kind of attention does not read, naming the place, what was
+// expected and what was found. Where an override chooses the kind, what the file says for others is left
+// aside. Keys of former versions are read as what they are called now.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 // The same from text; `name` stands for the file in messages.
 Recipe parse_recipe(std::string_view text, const std::string& name,
                     const std::vector<std::string>& overrides = {});
 
-// The whole recipe as TOML, every key but unset overrides of the preset and defaults that only other kinds of
-// attention read. Loads back to an equal recipe.
+// The whole recipe as TOML: every key that its kind of attention reads, but what is unset. Loads back to an
+// equal recipe.
 std::string to_toml(const Recipe& recipe);
 
-// Every key with its default, its meaning and what it may be.
-std::string recipe_help();
+// Every section with its keys, their defaults, meanings and what they may be: for a terminal, and as the
+// tables of a page.
+enum class HelpForm { kText, kMarkdown };
+std::string recipe_help(HelpForm form = HelpForm::kText);
 
 }  // namespace edgewise::train

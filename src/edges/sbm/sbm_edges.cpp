@@ -317,7 +317,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
 std::string SbmEdgesImpl::growth_refusal() const {
   if (options.sampler == Sampler::kDirect) return {};
   return "the sampler " + std::string(to_string(options.sampler)) +
-         " draws rows together; use attention.sampler = direct, which gives every pair its own number";
+         " draws rows together; use sbm.sampler = direct, which gives every pair its own number";
 }
 
 void SbmEdgesImpl::pretty_print(std::ostream& stream) const {

@@ -109,7 +109,7 @@ std::string cuda_probe_refusal(const EdgeSet& edges, int64_t probe_unit) {
   if (edges.shape().batch * edges.shape().heads > 65535) return "more than 65,535 items x heads";
   if ((edges.shape().queries + 63) / 64 > 65535) return "more than 4,194,240 queries";
   if (probe_unit == 1 && !fits_tiles(edges.shape()))
-    return "probes one by one would take a bit per pair, more than 16 GiB; attention.probe_unit = 16 does "
+    return "probes one by one would take a bit per pair, more than 16 GiB; sbm.probe_unit = 16 does "
            "not";
   return "";
 }

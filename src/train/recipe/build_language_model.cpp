@@ -1,7 +1,8 @@
 // Language models from recipes and checkpoints.
-#include <edgewise/attention/special_cases.h>
+#include <edgewise/attention/multihead_attention.h>
 #include <edgewise/data/characters.h>
 #include <edgewise/io/safetensors.h>
+#include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 
@@ -11,43 +12,13 @@
 namespace edgewise::train {
 namespace {
 
-// Layers must be made in order: what the published models share, the first one owns.
 CausalAttentionFactory causal_attention_factory(const Recipe& recipe) {
-  const AttentionRecipe& attention = recipe.attention;
-  const int64_t dim = recipe.model.dim, heads = recipe.model.heads, context = recipe.data.length;
-  if (attention.kind == "transformer_xl") {
-    TransformerXlOptions options{.embed_dim = dim, .num_heads = heads, .memory = attention.memory};
-    return [options](int64_t) mutable -> CausalAttentionPtr {
-      TransformerXlAttention layer(options);
-      options.content_bias = layer->content_bias;
-      options.position_bias = layer->position_bias;
-      return layer.ptr();
-    };
-  }
-  if (attention.kind == "adaptive_span") {
-    AdaptiveSpanOptions options{
-        .embed_dim = dim,
-        .span = {.num_heads = heads, .limit = attention.span_limit, .ramp = attention.span_ramp}};
-    options.memory = attention.memory;
-    options.span_weight = attention.span_weight;
-    return [options](int64_t) mutable -> CausalAttentionPtr {
-      AdaptiveSpanAttention layer(options);
-      options.positions = layer->positions;
-      return layer.ptr();
-    };
-  }
-  if (attention.kind == "tree") {
-    const TreeAttentionOptions options{
-        .embed_dim = dim,
-        .num_heads = heads,
-        .tree = {
-            .tokens = context, .step = attention.tree_step, .is_causal = true, .clip = attention.tree_clip}};
-    return [options](int64_t) -> CausalAttentionPtr { return TreeAttention(options).ptr(); };
-  }
-  MultiheadEdgeAttentionOptions options(dim, heads);
+  const LayerAttention made = attention_kind(recipe).make(recipe, recipe.data.length);
+  if (made.decoder) return made.decoder;
+  MultiheadEdgeAttentionOptions options(recipe.model.dim, recipe.model.heads);
   options.dropout_p = recipe.model.attention_dropout;
   options.is_causal = true;
-  return [options, edges = edge_source_factory(recipe)](int64_t layer) -> CausalAttentionPtr {
+  return [options, edges = made.edges](int64_t layer) -> CausalAttentionPtr {
     MultiheadEdgeAttentionOptions own = options;
     if (edges) own.source = edges(layer);
     return MultiheadEdgeAttention(own).ptr();
@@ -70,7 +41,6 @@ LanguageModel build_language_model(const Recipe& recipe, std::vector<uint8_t> by
   options.dropout = model.dropout;
   options.positions = parse_positions(model.positions);
   options.embedding_std = model.embedding_std;
-  options.norm = model.norm;
   options.tied = model.tied;
   options.attention = causal_attention_factory(recipe);
   torch::manual_seed(static_cast<uint64_t>(recipe.train.seed));

@@ -1,16 +1,20 @@
-// Loading recipes: TOML and overrides into the fields of recipe_fields.h, then what fields must satisfy
-// together.
+// Loading recipes: TOML and overrides into the fields of recipe_fields.h that the kind of attention reads.
 #include <edgewise/train/recipe.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <type_traits>
 
 #include <c10/util/Exception.h>
 #include <toml++/toml.h>
 
+#include "train/recipe/kind_names.h"
 #include "train/recipe/nearest_name.h"
+#include "train/recipe/old_keys.h"
+#include "train/recipe/recipe_checks.h"
 #include "train/recipe/recipe_fields.h"
 #include "train/recipe/toml_number.h"
 
@@ -73,18 +77,29 @@ void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node,
       field.slot(recipe));
 }
 
-constexpr const char* kSections = "expected data, model, attention, sac or train";
+// "data, model, attention, sbm or train".
+std::string section_names() {
+  std::string text;
+  const std::vector<std::string> sections = recipe_sections();
+  for (size_t n = 0; n < sections.size(); ++n)
+    text += (n == 0 ? "" : n + 1 == sections.size() ? " or " : ", ") + sections[n];
+  return text;
+}
 
 // "; did you mean 'train.steps'?", or what to say when nothing is near.
 std::string did_you_mean(const std::string& nearest, const std::string& otherwise) {
   return "; " + (nearest.empty() ? otherwise : "did you mean '" + nearest + "'?");
 }
 
-const RecipeField& known_field(std::string_view section, std::string_view key, const std::string& where) {
+void check_section(std::string_view section, const std::string& where) {
   const auto sections = recipe_sections();
-  const bool is_known = std::find(sections.begin(), sections.end(), section) != sections.end();
-  TORCH_CHECK_VALUE(is_known, where, ": unknown section '", section, "'",
-                    did_you_mean(nearest_recipe_section(section), kSections));
+  TORCH_CHECK_VALUE(std::ranges::find(sections, section) != sections.end(), where, ": unknown section '",
+                    section, "'",
+                    did_you_mean(nearest_recipe_section(section), "expected " + section_names()));
+}
+
+const RecipeField& known_field(std::string_view section, std::string_view key, const std::string& where) {
+  check_section(section, where);
   const RecipeField* field = find_recipe_field(section, key);
   TORCH_CHECK_VALUE(field != nullptr, where, ": unknown key '", section, ".", key, "'",
                     did_you_mean(nearest_recipe_key(section, key), "all keys: edgewise train --help-recipe"));
@@ -95,27 +110,36 @@ std::string line_of(const std::string& name, const toml::source_region& source) 
   return name + ":" + std::to_string(source.begin.line);
 }
 
-void read_tables(Recipe& recipe, const toml::table& root, const std::string& name) {
+// A key as it is given, in the file or by an override.
+struct Entry {
+  std::string section, key;
+  const toml::node* node;
+  std::string where;
+  bool is_override;
+
+  bool is(std::string_view a_section, std::string_view a_key) const {
+    return section == a_section && key == a_key;
+  }
+};
+
+std::vector<Entry> entries_of(const toml::table& root, const std::string& name) {
+  std::vector<Entry> entries;
   for (const auto& [section, node] : root) {
     const toml::table* table = node.as_table();
+    const std::string where = line_of(name, section.source());
     if (table == nullptr) {
       const auto hint = nearest_recipe_key("train", section.str());
-      TORCH_CHECK_VALUE(
-          false, line_of(name, section.source()), ": key '", section.str(),
-          "' stands outside of a section; expected it under [data], [model], [attention], [sac] or [train]",
-          hint.empty() ? "" : ": did you mean '" + hint + "'?");
+      TORCH_CHECK_VALUE(false, where, ": key '", section.str(),
+                        "' stands outside of a section; expected it under [data], [model], [attention], "
+                        "[train] or the section of an attention",
+                        hint.empty() ? "" : ": did you mean '" + hint + "'?");
     }
-    if (table->empty()) {
-      const auto sections = recipe_sections();
-      TORCH_CHECK_VALUE(std::find(sections.begin(), sections.end(), section.str()) != sections.end(),
-                        line_of(name, section.source()), ": unknown section '", section.str(), "'",
-                        did_you_mean(nearest_recipe_section(section.str()), kSections));
-    }
-    for (const auto& [key, value] : *table) {
-      const std::string where = line_of(name, key.source());
-      set_field(recipe, known_field(section.str(), key.str(), where), value, where);
-    }
+    if (table->empty()) check_section(section.str(), where);
+    for (const auto& [key, value] : *table)
+      entries.push_back(
+          {std::string(section.str()), std::string(key.str()), &value, line_of(name, key.source()), false});
   }
+  return entries;
 }
 
 // The value of an override: TOML where it parses as one value, else the text itself, so that quotes are not
@@ -135,143 +159,85 @@ bool is_string(const FieldSlot& slot) {
          std::holds_alternative<std::optional<std::string>*>(slot);
 }
 
-void read_override(Recipe& recipe, const std::string& text) {
+// `read` keeps the values.
+Entry override_entry(const std::string& text, std::deque<toml::table>& read) {
   const std::string where = "--set " + text;
   const size_t equals = text.find('=');
   const size_t dot = text.find('.');
   TORCH_CHECK_VALUE(equals != std::string::npos && dot < equals, where,
                     ": expected section.key=value, e.g. train.steps=100");
-  const std::string_view all = text;
-  const RecipeField& field = known_field(all.substr(0, dot), all.substr(dot + 1, equals - dot - 1), where);
-  const toml::table table = override_value(all.substr(equals + 1), is_string(field.slot(recipe)));
-  set_field(recipe, field, *table.get("value"), where);
+  Entry entry{text.substr(0, dot), text.substr(dot + 1, equals - dot - 1), nullptr, where, true};
+  Recipe scratch;
+  const RecipeField* const field = find_recipe_field(entry.section, entry.key);
+  const bool text_wanted = field && is_string(field->slot(scratch));
+  read.push_back(override_value(std::string_view(text).substr(equals + 1), text_wanted));
+  entry.node = read.back().get("value");
+  return entry;
 }
 
-// Attention for texts looks at tokens up to the query's only; some kinds have no such form, some no other.
-// Only what takes tokens as a set with positions computes the same without those that are masked.
-void check_drop_masked(const Recipe& recipe, const std::string& name) {
-  if (!recipe.data.drop_masked) return;
-  const std::string& kind = recipe.attention.kind;
-  TORCH_CHECK_VALUE(
-      recipe.data.mask_zero && !recipe.data.fixed_length, name,
-      ": expected data.drop_masked with data.mask_zero = true and data.fixed_length = false; found ",
-      recipe.data.mask_zero ? "fixed_length = true" : "mask_zero = false");
-  TORCH_CHECK_VALUE(
-      kind == "dense" || kind == "sbm", name,
-      ": expected data.drop_masked with attention.kind dense or sbm, which do not look at places in "
-      "the batch; found ",
-      kind);
-  const bool counted = recipe.attention.count_padding.value_or(recipe.attention.preset == "published");
-  TORCH_CHECK_VALUE(
-      kind != "sbm" || !counted, name,
-      ": expected attention.count_padding = false with data.drop_masked: what is left out cannot be "
-      "counted; found it true (the default of the preset published)");
-  TORCH_CHECK_VALUE(
-      !recipe.train.snapshot_edges, name,
-      ": expected train.snapshot_edges = false with data.drop_masked: its edges are between places in "
-      "the batch, not in the sequence");
+// "sbm and window+sbm read it".
+std::string readers_of(const std::string& section) {
+  const std::vector<std::string> kinds = kinds_that_read(section);
+  std::string text;
+  for (size_t n = 0; n < kinds.size(); ++n)
+    text += (n == 0 ? "" : n + 1 == kinds.size() ? " and " : ", ") + kinds[n];
+  return text + (kinds.size() == 1 ? " reads it" : " read it");
 }
 
-void check_attention(const Recipe& recipe, const std::string& name) {
-  const std::string& kind = recipe.attention.kind;
-  const bool is_text = recipe.data.name == "characters";
-  const bool only_text = kind == "transformer_xl" || kind == "adaptive_span" || kind == "tree";
-  TORCH_CHECK_VALUE(is_text || !only_text, name, ": expected attention.kind = ", kind,
-                    " with data.name = characters, as it stands here for a language model; found it with ",
-                    recipe.data.name);
-  if (!is_text) return;
-  std::string reason;
-  if (kind == "reformer")
-    reason = "its chunks are cut from the whole sequence in the order of its buckets";
-  else if (kind == "linformer")
-    reason = "it mixes all keys of the sequence into a few";
-  else if (kind == "nystromformer")
-    reason = "its landmarks are means over the whole sequence";
-  else if (kind == "linear" || kind == "performer")
-    reason = "it is built here as one sum over all keys of the sequence";
-  TORCH_CHECK_VALUE(
-      reason.empty(), name,
-      ": a language model predicts the next character and may not see it, but attention.kind = ", kind,
-      " has no causal form here: ", reason,
-      ". Use dense, full, window, random, sbm, window+sbm, sac, window+sac, transformer_xl, adaptive_span or "
-      "tree.");
-  TORCH_CHECK_VALUE(
-      recipe.sac.walk.value_or("rooted") == "rooted" || kind.find("sac") == std::string::npos, name,
-      ": a language model needs sac.walk = rooted: a walk of pairs goes from token to token in any "
-      "order, so that the edges of a query would depend on characters after it");
-}
+class Reader {
+ public:
+  explicit Reader(std::vector<Entry> entries) : entries_(std::move(entries)) {}
 
-// The option that `edgewise data` wants for a task besides --out.
-const char* source_of(const std::string& task) {
-  if (task == "listops") return "";
-  return task == "pathfinder" ? " --generate" : " --from FOLDER";
-}
-
-// Who shortens a run hears at once of everything that is to be lowered too.
-void check_schedule(const TrainRecipe& train, const std::string& name) {
-  std::string wrong, cure;
-  const auto add = [&](const std::string& what, const std::string& key) {
-    wrong += (wrong.empty() ? "" : ", and ") + what;
-    cure += " --set train." + key + "=0";
-  };
-  if (train.warmup_steps > train.steps)
-    add("train.warmup_steps to be at most train.steps; found " + std::to_string(train.warmup_steps) +
-            " and " + std::to_string(train.steps),
-        "warmup_steps");
-  if (train.density_weight != 0 && train.density_start >= train.steps)
-    add("train.density_start below train.steps, or the penalty would never act; found " +
-            std::to_string(train.density_start) + " and " + std::to_string(train.steps),
-        "density_start");
-  TORCH_CHECK_VALUE(wrong.empty(), name, ": expected ", wrong, "; for a short run:", cure);
-}
-
-// Fills in what follows from other fields and checks fields against each other.
-void resolve(Recipe& recipe, const std::string& name) {
-  ModelRecipe& model = recipe.model;
-  TrainRecipe& train = recipe.train;
-  if (model.head_dim == 0) {
-    TORCH_CHECK_VALUE(model.dim % model.heads == 0, name,
-                      ": expected model.heads to divide model.dim; found ", model.heads, " and ", model.dim,
-                      "; change one of them");
-    model.head_dim = model.dim / model.heads;
+  Recipe read() {
+    // Which keys count is up to the kind of attention.
+    for (const Entry& entry : entries_)
+      if (entry.is("attention", "kind")) {
+        set_field(recipe_, known_field(entry.section, entry.key, entry.where), *entry.node, entry.where);
+        if (!entry.is_override) file_kind_ = recipe_.attention.kind;
+        kind_is_override_ = entry.is_override;
+      }
+    for (const Entry& entry : entries_)
+      if (!entry.is("attention", "kind")) read_entry(entry);
+    check_old_head_dim(recipe_, head_dim_);
+    return recipe_;
   }
-  TORCH_CHECK_VALUE(model.head_dim * model.heads == model.dim, name,
-                    ": expected model.heads * model.head_dim = model.dim; found ", model.heads, " * ",
-                    model.head_dim, " and ", model.dim);
-  // A smaller batch than the micro-batch is one micro-batch: --set train.batch=8 works on any recipe.
-  if (train.micro_batch == 0 || train.micro_batch > train.batch) train.micro_batch = train.batch;
-  TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
-                    ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",
-                    train.batch);
-  TORCH_CHECK_VALUE(recipe.attention.conv_kernel == 0 || recipe.attention.conv_kernel % 2 == 1, name,
-                    ": expected attention.conv_kernel to be odd, or 0 for none; found ",
-                    recipe.attention.conv_kernel);
-  check_schedule(train, name);
-  const std::string& task = recipe.data.name;
-  const bool generated = task == "repeated_tokens" || task == "associative_recall";
-  TORCH_CHECK_VALUE(
-      task != "characters" || !recipe.data.path.empty(), name,
-      ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
-  TORCH_CHECK_VALUE(
-      task != "characters" || model.token_dropout == 0, name,
-      ": expected model.token_dropout = 0 with characters, whose model predicts them all; found ",
-      model.token_dropout);
-  check_attention(recipe, name);
-  TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
-                    task, " data; found none; make it with 'edgewise data ", task, source_of(task),
-                    " --out DATA' and set data.path=DATA");
-  TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
-                    ": expected data.mask_zero with image or pathfinder only; found it with ", task);
-  check_drop_masked(recipe, name);
-  TORCH_CHECK_VALUE(recipe.data.symmetries == "none" || task == "image" || task == "pathfinder", name,
-                    ": expected data.symmetries with image or pathfinder only; found it with ", task);
-  TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
-                    ": expected data.validation = test with text only; found it with ", task);
-  TORCH_CHECK_VALUE(
-      !(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length,
-      name, ": expected model.max_length to be at least data.length; found ", model.max_length, " and ",
-      recipe.data.length, "; model.max_length = 0 takes the dataset's");
-}
+
+ private:
+  void read_entry(const Entry& entry) {
+    const std::string& kind = entry.is_override ? recipe_.attention.kind : file_kind_;
+    const OldKey old = old_key(entry.section, entry.key, kind);
+    if (old.is_gone) return read_gone(entry, old);
+    const RecipeField& field = known_field(old.section, old.key, entry.where);
+    if (reads_section(recipe_.attention.kind, field.section))
+      return set_field(recipe_, field, *entry.node, entry.where);
+    // Still a value that must be right.
+    Recipe aside;
+    set_field(aside, field, *entry.node, entry.where);
+    if (!entry.is_override && kind_is_override_) return;  // what the file says for another kind
+    // Former versions wrote down what no kind of the run reads.
+    if (old.was_renamed && aside == Recipe()) return;
+    TORCH_CHECK_VALUE(false, entry.where, ": ", field.full_name(),
+                      " is not read by attention.kind = ", recipe_.attention.kind, "; ",
+                      readers_of(field.section), ". Leave it out, or choose another attention.kind");
+  }
+
+  void read_gone(const Entry& entry, const OldKey& old) {
+    if (old.is_head_dim) {
+      head_dim_ = {entry.where, toml_text(*entry.node)};
+      return;
+    }
+    TORCH_CHECK_VALUE(toml_text(*entry.node) == old.only_value, entry.where, ": ", entry.section, ".",
+                      entry.key, " is gone, and ",
+                      old.only_value.empty() ? "the preset decides it" : "it is always " + old.only_value,
+                      " now; found ", shown(*entry.node), ". ", old.instead);
+  }
+
+  std::vector<Entry> entries_;
+  Recipe recipe_;
+  std::string file_kind_ = recipe_.attention.kind;
+  bool kind_is_override_ = false;
+  OldHeadDim head_dim_;
+};
 
 }  // namespace
 
@@ -284,10 +250,12 @@ Recipe parse_recipe(std::string_view text, const std::string& name,
     TORCH_CHECK_VALUE(false, name, ":", error.source().begin.line, ":", error.source().begin.column,
                       ": expected TOML; found: ", error.description());
   }
-  Recipe recipe;
-  read_tables(recipe, root, name);
-  for (const std::string& text_of_override : overrides) read_override(recipe, text_of_override);
-  resolve(recipe, name);
+  std::vector<Entry> entries = entries_of(root, name);
+  std::deque<toml::table> read;
+  for (const std::string& text_of_override : overrides)
+    entries.push_back(override_entry(text_of_override, read));
+  Recipe recipe = Reader(std::move(entries)).read();
+  resolve_recipe(recipe, name);
   return recipe;
 }
 

@@ -35,19 +35,21 @@ struct RecipeField {
   std::string section, key;
   std::function<FieldSlot(Recipe&)> slot;
   std::string meaning;
-  FieldRule rule;
-  std::vector<std::string> kinds = {};  // of attention that read it; empty = all
+  FieldRule rule = {};
+  std::string unset = {};  // of an optional field: what holds where it is not set
 
   std::string full_name() const { return section + "." + key; }
-  bool is_read_by(const std::string& kind) const;
-  RecipeField of(std::vector<std::string> readers) && {
-    kinds = std::move(readers);
-    return std::move(*this);
-  }
 };
+
+// Its value as TOML; empty where it is optional and not set.
+std::string field_value(const RecipeField& field, Recipe& recipe);
 
 const std::vector<RecipeField>& recipe_fields();  // in the order of the file
 std::vector<std::string> recipe_sections();
+// Whether only some kinds of attention read it: data, model, attention and train are everybody's.
+bool is_of_attention(std::string_view section);
+// A kind of a program's own, and the keys of its section. Throws when there is a section of that name.
+void add_own_fields(const std::string& section, const std::vector<OwnOption>& options);
 const RecipeField* find_recipe_field(std::string_view section, std::string_view key);  // null when unknown
 // The known key nearest to a misspelt one: "train.steps". A right key in a wrong section is nearest of all.
 // These two are empty when none is near.

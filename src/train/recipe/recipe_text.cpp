@@ -1,10 +1,11 @@
-// Recipes as text: the resolved TOML file, and the help that lists every key.
+// Recipes as text: the resolved TOML file.
 #include <array>
 #include <cstdio>
 #include <type_traits>
 
 #include <edgewise/train/recipe.h>
 
+#include "train/recipe/kind_names.h"
 #include "train/recipe/recipe_fields.h"
 #include "train/recipe/toml_number.h"
 
@@ -38,8 +39,9 @@ std::string toml_value(const std::string& value) {
   return text + '"';
 }
 
-// Empty when the field is an override that is not set.
-std::string value_of(const RecipeField& field, Recipe& recipe) {
+}  // namespace
+
+std::string field_value(const RecipeField& field, Recipe& recipe) {
   return std::visit(
       [](const auto* slot) -> std::string {
         if constexpr (requires { slot->has_value(); }) {
@@ -51,43 +53,17 @@ std::string value_of(const RecipeField& field, Recipe& recipe) {
       field.slot(recipe));
 }
 
-}  // namespace
-
 std::string to_toml(const Recipe& recipe) {
-  Recipe copy = recipe, defaults;  // a slot points into a recipe that may be changed
-  // What another kind of attention reads tells nothing of this run. If it is no default it stays all the
-  // same: the text loads back to an equal recipe.
-  const auto is_told = [&](const RecipeField& field, const std::string& value) {
-    return field.is_read_by(recipe.attention.kind) || value != value_of(field, defaults);
-  };
+  Recipe copy = recipe;  // a slot points into a recipe that may be changed
   std::string text;
   for (const std::string& section : recipe_sections()) {
+    if (!reads_section(recipe.attention.kind, section)) continue;
     std::string lines;
     for (const RecipeField& field : recipe_fields()) {
-      const std::string value = field.section == section ? value_of(field, copy) : "";
-      if (!value.empty() && is_told(field, value)) lines += field.key + " = " + value + "\n";
+      const std::string value = field.section == section ? field_value(field, copy) : "";
+      if (!value.empty()) lines += field.key + " = " + value + "\n";
     }
     if (!lines.empty()) text += (text.empty() ? "[" : "\n[") + section + "]\n" + lines;
-  }
-  return text;
-}
-
-std::string recipe_help() {
-  Recipe defaults;
-  std::string text =
-      "A recipe is a TOML file; --set section.key=value beats it. Every key, its default and its meaning:\n";
-  for (const std::string& section : recipe_sections()) {
-    text += "\n[" + section + "]\n";
-    for (const RecipeField& field : recipe_fields()) {
-      if (field.section != section) continue;
-      std::string line = "  " + field.key;
-      line.resize(std::max<size_t>(line.size() + 1, 24), ' ');
-      const std::string value = value_of(field, defaults);
-      line += !value.empty() ? value : section == "sac" ? "(unset)" : "(preset)";
-      line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
-      const std::string rule = field.rule.describe();
-      text += line + field.meaning + (rule.empty() ? "" : " (" + rule + ")") + "\n";
-    }
   }
   return text;
 }

@@ -1,0 +1,21 @@
+// The kinds of attention that the library brings, file by file.
+#pragma once
+
+#include <edgewise/train/attention_kinds.h>
+
+#include <vector>
+
+namespace edgewise::train {
+
+std::vector<AttentionKind> pattern_kinds();        // dense, full, window, random
+std::vector<AttentionKind> sbm_kinds();            // sbm, window+sbm
+std::vector<AttentionKind> sac_kinds();            // sac, window+sac
+std::vector<AttentionKind> approximation_kinds();  // linear .. nystromformer
+std::vector<AttentionKind> decoder_kinds();        // transformer_xl, adaptive_span, tree
+
+// The edges of [window], united with those of `learned`.
+EdgeSourceFactory with_window(const Recipe& recipe, EdgeSourceFactory learned);
+EdgeSourcePtr window_of(const Recipe& recipe);
+Operations edges_alone(const Recipe& recipe, const HeadSize& size);  // AttentionKind::cost
+
+}  // namespace edgewise::train

@@ -1,0 +1,63 @@
+// Dense attention, and edges that nothing learns.
+#include <edgewise/edges/patterns.h>
+
+#include "train/attention/builtin_kinds.h"
+
+namespace edgewise::train {
+namespace {
+
+std::string nothing(const Recipe&) {
+  return {};
+}
+
+}  // namespace
+
+EdgeSourcePtr window_of(const Recipe& recipe) {
+  return std::make_shared<WindowEdges>(recipe.window.width);
+}
+
+EdgeSourceFactory with_window(const Recipe& recipe, EdgeSourceFactory learned) {
+  return [recipe, learned = std::move(learned)](int64_t layer) -> EdgeSourcePtr {
+    return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window_of(recipe), learned(layer)});
+  };
+}
+
+Operations edges_alone(const Recipe&, const HeadSize& size) {
+  return edge_operations(size.n, size.d, size.density);
+}
+
+std::vector<AttentionKind> pattern_kinds() {
+  return {{.name = "dense",
+           .meaning = "every pair, by torch's own attention",
+           .make = [](const Recipe&, int64_t) { return LayerAttention{}; },
+           .recording_refusal = nothing,
+           .cost = [](const Recipe&, const HeadSize& size) { return dense_operations(size.n, size.d); },
+           .ignores_places = true},
+          {.name = "full",
+           .meaning = "every pair, as edges",
+           .make =
+               [](const Recipe&, int64_t) {
+                 return LayerAttention{.edges = [](int64_t) { return std::make_shared<FullEdges>(); }};
+               },
+           .cost = edges_alone},
+          {.name = "window",
+           .meaning = "the neighbours of every query",
+           .sections = {"window"},
+           .make =
+               [](const Recipe& recipe, int64_t) {
+                 return LayerAttention{.edges = [recipe](int64_t) { return window_of(recipe); }};
+               },
+           .cost = edges_alone},
+          {.name = "random",
+           .meaning = "keys drawn uniformly, anew in every step",
+           .sections = {"random"},
+           .make =
+               [](const Recipe& recipe, int64_t) {
+                 return LayerAttention{.edges = [alpha = recipe.random.alpha](int64_t) {
+                   return std::make_shared<RandomEdges>(alpha);
+                 }};
+               },
+           .cost = edges_alone}};
+}
+
+}  // namespace edgewise::train

@@ -1,0 +1,16 @@
+// What reading and writing recipes ask the registry of attentions, without torch's headers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace edgewise::train {
+
+std::vector<std::string> attention_names();  // in the order of the help
+std::string attention_meaning(const std::string& kind);
+// The kinds that read a section of options; empty for data, model, attention and train, which are
+// everybody's.
+std::vector<std::string> kinds_that_read(const std::string& section);
+bool reads_section(const std::string& kind, const std::string& section);
+
+}  // namespace edgewise::train

@@ -1,0 +1,130 @@
+#include "train/recipe/recipe_checks.h"
+
+#include <c10/util/Exception.h>
+#include <edgewise/train/attention_kinds.h>
+#include <edgewise/train/build_model.h>
+
+#include "train/recipe/recipe_fields.h"
+
+namespace edgewise::train {
+namespace {
+
+// "dense, full, window or sbm": kinds for which `wanted` holds.
+template <typename Wanted>
+std::string kinds_where(const Wanted& wanted) {
+  std::string text, last;
+  for (const std::string& name : attention_names()) {
+    if (!wanted(attention_kind(name))) continue;
+    if (!last.empty()) text += (text.empty() ? "" : ", ") + last;
+    last = name;
+  }
+  return text.empty() ? last : text + " or " + last;
+}
+
+// Attention for texts looks at tokens up to the query's only; some kinds have no such form, some no other.
+// Only what takes tokens as a set with positions computes the same without those that are masked.
+void check_drop_masked(const Recipe& recipe, const std::string& name) {
+  if (!recipe.data.drop_masked) return;
+  const AttentionKind& kind = attention_kind(recipe);
+  TORCH_CHECK_VALUE(
+      recipe.data.mask_zero && !recipe.data.fixed_length, name,
+      ": expected data.drop_masked with data.mask_zero = true and data.fixed_length = false; found ",
+      recipe.data.mask_zero ? "fixed_length = true" : "mask_zero = false");
+  TORCH_CHECK_VALUE(kind.ignores_places, name, ": expected data.drop_masked with attention.kind ",
+                    kinds_where([](const AttentionKind& other) { return other.ignores_places; }),
+                    ", which do not look at places in the batch; found ", kind.name);
+  const bool counted = kind.reads("sbm") && sbm_options(recipe).count_padding;
+  TORCH_CHECK_VALUE(!counted, name,
+                    ": expected sbm.count_padding = false with data.drop_masked: what is left out cannot be "
+                    "counted; found it true (the default of the preset published)");
+  TORCH_CHECK_VALUE(
+      !recipe.train.snapshot_edges, name,
+      ": expected train.snapshot_edges = false with data.drop_masked: its edges are between places in "
+      "the batch, not in the sequence");
+}
+
+void check_attention(const Recipe& recipe, const std::string& name) {
+  const AttentionKind& kind = attention_kind(recipe);
+  const bool is_text = recipe.data.name == "characters";
+  TORCH_CHECK_VALUE(is_text || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
+                    " with data.name = characters, as it stands here for a language model; found it with ",
+                    recipe.data.name);
+  const std::string reason = is_text && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
+  TORCH_CHECK_VALUE(
+      reason.empty(), name,
+      ": a language model predicts the next character and may not see it, but attention.kind = ", kind.name,
+      " has no causal form here: ", reason, ". Use ", kinds_where([&](const AttentionKind& other) {
+        return !other.causal_refusal || other.causal_refusal(recipe).empty();
+      }));
+}
+
+// The option that `edgewise data` wants for a task besides --out.
+const char* source_of(const std::string& task) {
+  if (task == "listops") return "";
+  return task == "pathfinder" ? " --generate" : " --from FOLDER";
+}
+
+// Who shortens a run hears at once of everything that is to be lowered too.
+void check_schedule(const TrainRecipe& train, const std::string& name) {
+  std::string wrong, cure;
+  const auto add = [&](const std::string& what, const std::string& key) {
+    wrong += (wrong.empty() ? "" : ", and ") + what;
+    cure += " --set train." + key + "=0";
+  };
+  if (train.warmup_steps > train.steps)
+    add("train.warmup_steps to be at most train.steps; found " + std::to_string(train.warmup_steps) +
+            " and " + std::to_string(train.steps),
+        "warmup_steps");
+  if (train.density_weight != 0 && train.density_start >= train.steps)
+    add("train.density_start below train.steps, or the penalty would never act; found " +
+            std::to_string(train.density_start) + " and " + std::to_string(train.steps),
+        "density_start");
+  TORCH_CHECK_VALUE(wrong.empty(), name, ": expected ", wrong, "; for a short run:", cure);
+}
+
+}  // namespace
+
+void resolve_recipe(Recipe& recipe, const std::string& name) {
+  const ModelRecipe& model = recipe.model;
+  TrainRecipe& train = recipe.train;
+  TORCH_CHECK_VALUE(model.dim % model.heads == 0, name, ": expected model.heads to divide model.dim; found ",
+                    model.heads, " and ", model.dim, "; change one of them");
+  // The options of a kind of one's own have their values from here on.
+  for (const RecipeField& field : recipe_fields())
+    if (attention_kind(recipe).reads(field.section)) field.slot(recipe);
+  // A smaller batch than the micro-batch is one micro-batch: --set train.batch=8 works on any recipe.
+  if (train.micro_batch == 0 || train.micro_batch > train.batch) train.micro_batch = train.batch;
+  TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
+                    ": expected train.micro_batch to divide train.batch; found ", train.micro_batch, " and ",
+                    train.batch);
+  const int64_t kernel = recipe.nystromformer.conv_kernel;
+  TORCH_CHECK_VALUE(kernel == 0 || kernel % 2 == 1, name,
+                    ": expected nystromformer.conv_kernel to be odd, or 0 for none; found ", kernel);
+  check_schedule(train, name);
+  const std::string& task = recipe.data.name;
+  const bool generated = task == "repeated_tokens" || task == "associative_recall";
+  TORCH_CHECK_VALUE(
+      task != "characters" || !recipe.data.path.empty(), name,
+      ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
+  TORCH_CHECK_VALUE(
+      task != "characters" || model.token_dropout == 0, name,
+      ": expected model.token_dropout = 0 with characters, whose model predicts them all; found ",
+      model.token_dropout);
+  check_attention(recipe, name);
+  TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
+                    task, " data; found none; make it with 'edgewise data ", task, source_of(task),
+                    " --out DATA' and set data.path=DATA");
+  TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
+                    ": expected data.mask_zero with image or pathfinder only; found it with ", task);
+  check_drop_masked(recipe, name);
+  TORCH_CHECK_VALUE(recipe.data.symmetries == "none" || task == "image" || task == "pathfinder", name,
+                    ": expected data.symmetries with image or pathfinder only; found it with ", task);
+  TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
+                    ": expected data.validation = test with text only; found it with ", task);
+  TORCH_CHECK_VALUE(
+      !(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length,
+      name, ": expected model.max_length to be at least data.length; found ", model.max_length, " and ",
+      recipe.data.length, "; model.max_length = 0 takes the dataset's");
+}
+
+}  // namespace edgewise::train
