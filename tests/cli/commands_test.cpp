@@ -191,6 +191,8 @@ TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
   const std::string recipe = write_tiny_recipe(scratch);
   const std::vector<std::vector<std::string>> commands = {
       {"bench", "attention", "--n", "32", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--json"},
+      {"bench", "attention", "--n", "40", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--unit",
+       "16", "--backward", "--json"},
       {"bench", "step", "--n", "32", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--json"},
       {"bench", "sac", "--n", "40", "--dim", "8", "--alpha", "2", "--block", "8", "--pairs-n", "8",
        "--seconds", "0.01", "--json"},

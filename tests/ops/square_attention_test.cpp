@@ -243,6 +243,12 @@ TEST_P(SquareAttention, SaysWhatIsWrong) {
                 square_backward(good.call, square_forward(good.call), good.grad.narrow(3, 0, 8), {});
               }),
               HasSubstr("expected grad_output [2, 2, 64, 32]; got [2, 2, 64, 8]"));
+  EXPECT_THAT(kit::message_of([&] {
+                SquareForward forward = square_forward(good.call);
+                forward.lse = forward.lse.narrow(2, 0, 8);
+                square_backward(good.call, forward, good.grad, {});
+              }),
+              HasSubstr("expected lse [2, 2, 64]; got [2, 2, 8]"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SquareAttention, kit::devices(), kit::device_name);

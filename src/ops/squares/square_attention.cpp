@@ -64,6 +64,8 @@ void check_backward(const SquareCall& call, const SquareForward& forward, const 
   for (const auto& [name, tensor] : {std::pair("output", &forward.output), {"grad_output", &grad_output}})
     TORCH_CHECK_VALUE(tensor->sizes() == at::IntArrayRef(outputs), kName, ": expected ", name, " ",
                       at::IntArrayRef(outputs), "; got ", tensor->sizes());
+  TORCH_CHECK_VALUE(forward.lse.sizes() == call.query.sizes().slice(0, 3), kName, ": expected lse ",
+                    call.query.sizes().slice(0, 3), "; got ", forward.lse.sizes());
   if (!credit.probes) return;
   graph::check_same_shape(kName, call.squares.shape, credit.probes->shape);
   call.query.is_cpu() ? graph::check_squares(kName, *credit.probes)
