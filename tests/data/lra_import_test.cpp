@@ -7,7 +7,6 @@
 #include "data/expect_error.h"
 #include "data/official_files.h"
 #include "data/readers/compressed.h"
-#include "data/readers/pickle.h"
 #include "data/readers/png.h"
 #include "kit/scratch_folder.h"
 
@@ -56,23 +55,12 @@ TEST(ImportImage, BinaryVersion) {
   EXPECT_ERROR(import_image(folder.path()), "data_batch_3.bin is missing");
 }
 
-TEST(ImportImage, PythonVersionInItsFolder) {
+TEST(ImportImage, NamesTheBinaryDownloadForThePythonVersion) {
   const ScratchFolder folder;
-  const std::filesystem::path below = folder / "cifar-10-batches-py";
-  for (int i = 1; i <= 5; ++i) {
-    write_bytes(below / ("data_batch_" + std::to_string(i)),
-                cifar_pickle({i, i + 4}, colour_planes(0, 255, 0) + colour_planes(255, 255, 255)));
-  }
-  write_bytes(below / "test_batch", cifar_pickle({7}, colour_planes(10, 10, 10)));
-  const ByteExamples read = import_image(folder.path());
-  EXPECT_EQ(read.size(Split::kTrain), 9);
-  EXPECT_EQ(first_pixels(read, Split::kValidation), (Pixels{{255, 9}}));
-  EXPECT_EQ(first_pixels(read, Split::kTest), (Pixels{{10, 7}}));
-
-  write_bytes(below / "test_batch", cifar_pickle({7, 7}, colour_planes(10, 10, 10)));
-  EXPECT_ERROR(import_image(folder.path()), "test_batch: expected data of dtype u1 and shape [2, 3072]");
-  write_bytes(below / "test_batch", cifar_pickle({7}, colour_planes(1, 1, 1)).substr(0, 500));
-  EXPECT_ERROR(import_image(folder.path()), "it claims 3072 bytes");
+  write_bytes(folder / "cifar-10-batches-py" / "data_batch_1", "\x80\x02}q");
+  EXPECT_ERROR(import_image(folder.path()),
+               "expected the binary version of CIFAR-10; found its Python version");
+  EXPECT_ERROR(import_image(folder / "cifar-10-batches-py"), "cifar-10-binary.tar.gz");
 }
 
 TEST(ImportImage, RawFiles) {
@@ -97,30 +85,6 @@ TEST(ImportImage, RawFiles) {
   EXPECT_ERROR(import_image(empty.path()), "found none of them");
 }
 
-TEST(Pickle, CallsNothing) {
-  const std::string call = "cos\nsystem\nU\x04true\x85R.";
-  EXPECT_ERROR(read_pickle({reinterpret_cast<const uint8_t*>(call.data()), call.size()}, "evil"),
-               "evil: at byte 19 of the pickle: expected plain data; found a call of os system");
-}
-
-TEST(Pickle, ReadsWhatPython3Writes) {
-  // pickle.dumps({'labels': [6, -1], 'data': numpy.array([[1, 200]], 'u1')}, protocol=2) of numpy 2, where
-  // bytes are encoded text.
-  const std::string bytes = unhex(
-      "80027d71002858060000006c6162656c7371015d7102284b064affffffff655804000000646174617103636e756d7079"
-      "2e5f636f72652e6d756c746961727261790a5f7265636f6e7374727563740a7104636e756d70790a6e6461727261790a"
-      "71054b00857106635f636f646563730a656e636f64650a7107580100000062710858060000006c6174696e3171098671"
-      "0a52710b87710c52710d284b014b014b0286710e636e756d70790a64747970650a710f58020000007531711089888771"
-      "11527112284b0358010000007c71134e4e4e4affffffff4affffffff4b0074711462896807580300000001c388711568"
-      "0986711652711774711862752e");
-  const PicklePtr root = read_pickle({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "p");
-  ASSERT_NE(root->find("data"), nullptr);
-  EXPECT_EQ(root->find("data")->shape, (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(root->find("data")->dtype, "u1");
-  EXPECT_EQ(root->find("data")->text, "\x01\xc8");
-  EXPECT_EQ(root->find("labels")->items.at(1)->number, -1);
-}
-
 // 8 x 6 pixels (7 x^2 + 31 y + 5 x y) mod 256, written by libpng.
 TEST(Png, ReadsWhatLibpngWrites) {
   const ScratchFolder folder;
@@ -140,28 +104,59 @@ TEST(Png, ReadsWhatLibpngWrites) {
   for (const char* digits : {kAverage, kPaeth, kColour}) {
     std::string bytes = unhex(digits);
     write_bytes(folder / "a.png", bytes);
-    const GreyImage image = read_png(folder / "a.png");
-    ASSERT_EQ(image.width, 8);
-    ASSERT_EQ(image.height, 6);
+    const std::vector<uint8_t> pixels = read_grey_png(folder / "a.png", 8, 6);
+    ASSERT_EQ(pixels.size(), 48u);
     for (int y = 0; y < 6; ++y) {
       for (int x = 0; x < 8; ++x) {
-        EXPECT_EQ(image.pixels[static_cast<size_t>(y * 8 + x)], (7 * x * x + 31 * y + 5 * x * y) % 256)
+        EXPECT_EQ(pixels[static_cast<size_t>(y * 8 + x)], (7 * x * x + 31 * y + 5 * x * y) % 256)
             << y << " " << x;
       }
     }
-    bytes[60] ^= 1;
-    write_bytes(folder / "a.png", bytes);
-    EXPECT_ERROR(read_png(folder / "a.png"), "its CRC-32 does not fit");
+    // Every byte is guarded, by a checksum or because the rest does not fit.
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      std::string damaged = bytes;
+      damaged[i] ^= 1;
+      write_bytes(folder / "b.png", damaged);
+      EXPECT_THROW(read_grey_png(folder / "b.png", 8, 6), c10::ValueError) << "byte " << i;
+      write_bytes(folder / "b.png", bytes.substr(0, i));
+      EXPECT_THROW(read_grey_png(folder / "b.png", 8, 6), c10::ValueError) << "cut at " << i;
+    }
+    EXPECT_ERROR(read_grey_png(folder / "b.png", 8, 6),
+                 "b.png: expected an intact PNG file; libpng found: the file ends too early");
   }
+}
+
+TEST(Png, RefusesByTheHeader) {
+  const ScratchFolder folder;
+  const auto picture = [&](uint32_t width, uint32_t height, char depth, char colour, char interlacing) {
+    const std::string kind({depth, colour, 0, 0, interlacing});
+    write_bytes(folder / "a.png", "\x89PNG\r\n\x1a\n" +
+                                      png_chunk("IHDR", big_endian32(width) + big_endian32(height) + kind) +
+                                      png_chunk("IDAT", "no pixels") + png_chunk("IEND", ""));
+    return read_grey_png(folder / "a.png", 32, 32);
+  };
+  EXPECT_ERROR(picture(1 << 14, 1 << 14, 8, 0, 0), "a.png: expected 32 x 32 pixels; found 16384 x 16384");
+  EXPECT_ERROR(picture(32, 31, 8, 0, 0), "expected 32 x 32 pixels; found 32 x 31");
+  EXPECT_ERROR(picture(32, 32, 16, 0, 0), "found depth 16, colour type 0, interlacing 0");
+  EXPECT_ERROR(picture(32, 32, 8, 2, 1), "found depth 8, colour type 2, interlacing 1");
+  EXPECT_ERROR(picture(32, 32, 8, 0, 0), "expected an intact PNG file; libpng found: IDAT");
+  write_bytes(folder / "a.png", "");
+  EXPECT_ERROR(read_grey_png(folder / "a.png", 32, 32), "expected an intact PNG file");
+}
+
+TEST(Png, RefusesColour) {
+  const ScratchFolder folder;
+  write_bytes(folder / "a.png", encode_png(2, 1, 3, std::vector<uint8_t>{9, 9, 9, 200, 201, 200}));
+  EXPECT_ERROR(read_grey_png(folder / "a.png", 2, 1), "expected a grey picture; found a coloured pixel");
 }
 
 TEST(Png, ReadsWhatItWrites) {
   const ScratchFolder folder;
   const std::vector<uint8_t> grey = {0, 50, 100, 150, 200, 255}, colour = {9, 9, 9, 200, 200, 200};
   write_bytes(folder / "a.png", encode_png(3, 2, 1, grey));
-  EXPECT_EQ(read_png(folder / "a.png").pixels, grey);
+  EXPECT_EQ(read_grey_png(folder / "a.png", 3, 2), grey);
   write_bytes(folder / "a.png", encode_png(2, 1, 3, colour));
-  EXPECT_EQ(read_png(folder / "a.png").pixels, (std::vector<uint8_t>{9, 200}));
+  EXPECT_EQ(read_grey_png(folder / "a.png", 2, 1), (std::vector<uint8_t>{9, 200}));
   EXPECT_ERROR(encode_png(2, 2, 1, grey), "got 2 * 2 * 1 and 6 bytes");
 }
 

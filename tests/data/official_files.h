@@ -30,11 +30,6 @@ inline std::string big_endian32(uint32_t value) {
   return bytes;
 }
 
-inline std::string little_endian32(uint32_t value) {
-  const std::string bytes = big_endian32(value);
-  return {bytes.rbegin(), bytes.rend()};
-}
-
 inline std::string png_chunk(const std::string& kind, const std::string& data) {
   const std::string body = kind + data;
   const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
@@ -54,20 +49,6 @@ inline std::string grey_png(uint32_t width, uint32_t height, const std::string& 
   return "\x89PNG\r\n\x1a\n" +
          png_chunk("IHDR", big_endian32(width) + big_endian32(height) + kind_of_pixels) +
          png_chunk("IDAT", packed) + png_chunk("IEND", "");
-}
-
-// A batch of CIFAR-10's Python version as Python 2's cPickle writes it (protocol 2, byte strings).
-inline std::string cifar_pickle(const std::vector<int>& labels, const std::string& data) {
-  using namespace std::string_literals;
-  std::string text =
-      "\x80\x02}q\x01(U\x0b"s + "batch_labelq\x02U\x05"s + "firstq\x03U\x06labelsq\x04]q\x05("s;
-  for (const int label : labels) text += "K"s + static_cast<char>(label);
-  text +=
-      "eU\x04"s + "dataq\x06"s + "cnumpy.core.multiarray\n_reconstruct\nq\x07"s + "cnumpy\nndarray\nq\x08"s;
-  text += "K\0\x85U\x01"s + "b\x87Rq\x09(K\x01K"s + static_cast<char>(labels.size()) + "M\0\x0c\x86"s;
-  text += "cnumpy\ndtype\nq\x0aU\x02u1K\0K\x01\x87R(K\x03U\x01|NNN"s;
-  text += "J\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89T"s;
-  return text + little_endian32(static_cast<uint32_t>(data.size())) + data + "tbu."s;
 }
 
 // Red, green and blue planes of one colour each.

@@ -119,8 +119,7 @@ void check_overwrites(const std::string& task, const std::filesystem::path& file
 
 void add_data_lra(CLI::App& data, Action& action) {
   add_import(data, action, "image", "CIFAR-10 in grey (Long Range Arena's Image)",
-             "folder with CIFAR-10's binary or Python version, or images-Nx32x32.u8[.xz]",
-             data::import_image);
+             "folder with CIFAR-10's binary version, or images-Nx32x32.u8[.xz]", data::import_image);
   add_import(data, action, "text", "IMDB reviews as bytes (Long Range Arena's Text)",
              "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text);
   const auto [pathfinder, arguments] =

@@ -19,9 +19,8 @@ using ImportProgress = std::function<void(int64_t done, int64_t total)>;
 // tenths of the training images train, the last tenth validates. (The published split is TFDS's order, which
 // the official files do not have.) Layouts:
 //   data_batch_1.bin .. data_batch_5.bin, test_batch.bin    the official binary version
-//   data_batch_1 .. data_batch_5, test_batch                the official Python version (pickles)
 //   images-Nx32x32.u8[.xz], labels-N.u8                     grey already; the last sixth is the test set
-// or one of the first two in a folder cifar-10-batches-bin or cifar-10-batches-py.
+// or the first in a folder cifar-10-batches-bin.
 ByteExamples import_image(const std::filesystem::path& folder, const ImportProgress& progress = {});
 
 // IMDB reviews as bytes, label 1 = positive. The last tenth of each label's training reviews, by id,

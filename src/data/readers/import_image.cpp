@@ -7,7 +7,6 @@
 
 #include <edgewise/io/atomic_file.h>
 
-#include "data/readers/cifar_pickle.h"
 #include "data/readers/compressed.h"
 #include "data/readers/raw_images.h"
 
@@ -52,29 +51,29 @@ void read_binary(const std::filesystem::path& path, Collector& collector) {
   }
 }
 
-void read_python(const std::filesystem::path& path, Collector& collector) {
-  const CifarPickle batch = read_cifar_pickle(path);
-  for (size_t i = 0; i < batch.labels.size(); ++i) {
-    collector.add_colour(std::span(batch.data).subspan(i * kColourBytes, kColourBytes), batch.labels[i]);
-  }
-}
-
 struct Split2 {
   RawImages images;
   int64_t test = 0;  // the last ones
 };
 
 std::optional<Split2> read_official(const std::filesystem::path& folder, const ImportProgress& progress) {
-  const bool is_binary = std::filesystem::exists(folder / "data_batch_1.bin");
-  if (!is_binary && !std::filesystem::exists(folder / "data_batch_1")) return std::nullopt;
+  if (!std::filesystem::exists(folder / "data_batch_1.bin")) {
+    TORCH_CHECK_VALUE(
+        !std::filesystem::exists(folder / "data_batch_1"),
+        "image: expected the binary version of CIFAR-10; found its Python version (pickles) in ",
+        folder.string(),
+        ". Get https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it, and name its folder "
+        "cifar-10-batches-bin.");
+    return std::nullopt;
+  }
   Collector collector;
   int64_t train = 0;
   for (const char* name : kBatches) {
-    const std::filesystem::path path = folder / (std::string(name) + (is_binary ? ".bin" : ""));
+    const std::filesystem::path path = folder / (std::string(name) + ".bin");
     TORCH_CHECK_VALUE(std::filesystem::exists(path), "image: expected the six files of CIFAR-10 in ",
                       folder.string(), "; ", path.filename().string(), " is missing");
     train = collector.images.size();
-    is_binary ? read_binary(path, collector) : read_python(path, collector);
+    read_binary(path, collector);
     if (progress) progress(collector.images.size(), 60'000);
   }
   const int64_t test = collector.images.size() - train;
@@ -87,8 +86,8 @@ Split2 read_any(const std::filesystem::path& folder, const ImportProgress& progr
   }
   auto raw = read_raw_images(folder);
   TORCH_CHECK_VALUE(raw.has_value(),
-                    "image: expected data_batch_1.bin .. 5, test_batch.bin (CIFAR-10, binary version), "
-                    "data_batch_1 .. 5, test_batch (Python version) or images-Nx32x32.u8[.xz] in ",
+                    "image: expected data_batch_1.bin .. 5, test_batch.bin (CIFAR-10, binary version) or "
+                    "images-Nx32x32.u8[.xz] in ",
                     folder.string(), "; found none of them");
   for (const uint8_t label : raw->labels) {
     TORCH_CHECK_VALUE(label < kClasses, "image: expected labels in 0..9; found ", int{label}, " in ",

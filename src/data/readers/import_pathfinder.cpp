@@ -56,11 +56,8 @@ void read_metadata(const std::filesystem::path& root, const std::filesystem::pat
       lines.fail("expected the picture ", picture.string(), "; there is none");
     // The official release has a few empty files; its own reader leaves them out too.
     if (std::filesystem::file_size(picture) == 0) continue;
-    const GreyImage image = read_png(picture);
-    TORCH_CHECK_VALUE(image.width == kImageSide && image.height == kImageSide, picture.string(),
-                      ": expected ", kImageSide, " x ", kImageSide, " pixels; found ", image.width, " x ",
-                      image.height);
-    images.pixels.insert(images.pixels.end(), image.pixels.begin(), image.pixels.end());
+    const std::vector<uint8_t> pixels = read_grey_png(picture, kImageSide, kImageSide);
+    images.pixels.insert(images.pixels.end(), pixels.begin(), pixels.end());
     images.labels.push_back(static_cast<uint8_t>(label));
     if (progress && images.size() % 500 == 0) progress(images.size(), 0);
   }

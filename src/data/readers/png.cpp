@@ -1,13 +1,16 @@
-// PNG: a signature, then chunks of length, name, data and CRC-32; the data of all IDAT chunks is one zlib
-// stream of rows, each led by the number of the filter that predicts its bytes from those to the left and
-// above.
+// libpng reports an error by a call that must not return. Here it leaves by longjmp, which runs no
+// destructor: the functions below that call libpng between setjmp and their end own nothing, and what they
+// fill belongs to PngReader.
 #include "data/readers/png.h"
 
-#include <cstdlib>
+#include <png.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
 #include <string_view>
 
 #include <c10/util/Exception.h>
-#include <zlib.h>
 
 #include <edgewise/io/atomic_file.h>
 
@@ -15,123 +18,96 @@ namespace edgewise::data {
 
 namespace {
 
-constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
-constexpr int64_t kLargestSide = 1 << 14;
+// What libpng reads from, and what it said last.
+struct Source {
+  std::string_view rest;
+  char problem[256] = "";
+};
 
-uint32_t big_endian(std::string_view bytes) {
-  uint32_t value = 0;
-  for (const char c : bytes.substr(0, 4)) value = value << 8 | static_cast<uint8_t>(c);
-  return value;
+void next_bytes(png_structp png, png_bytep into, size_t count) {
+  auto& source = *static_cast<Source*>(png_get_io_ptr(png));
+  if (count > source.rest.size()) png_error(png, "the file ends too early");
+  std::memcpy(into, source.rest.data(), count);
+  source.rest.remove_prefix(count);
 }
 
-std::string to_big_endian(uint32_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 255);
-  return bytes;
+[[noreturn]] void fail(png_structp png, png_const_charp problem) {
+  auto& source = *static_cast<Source*>(png_get_error_ptr(png));
+  std::strncpy(source.problem, problem, sizeof source.problem - 1);
+  png_longjmp(png, 1);
 }
 
-std::string chunk(const std::string& kind, const std::string& data) {
-  const std::string body = kind + data;
-  const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
-  return to_big_endian(static_cast<uint32_t>(data.size())) + body + to_big_endian(static_cast<uint32_t>(sum));
+void ignore(png_structp, png_const_charp) {}
+
+bool read_header(png_structp png, png_infop info) {
+  if (setjmp(png_jmpbuf(png))) return false;
+  png_read_info(png, info);
+  return true;
 }
 
-uint8_t paeth(int left, int above, int corner) {
-  const int guess = left + above - corner;
-  const int to_left = std::abs(guess - left), to_above = std::abs(guess - above),
-            to_corner = std::abs(guess - corner);
-  if (to_left <= to_above && to_left <= to_corner) return static_cast<uint8_t>(left);
-  return static_cast<uint8_t>(to_above <= to_corner ? above : corner);
+// rows: [height, stride]
+bool read_rows(png_structp png, uint8_t* rows, size_t stride, size_t height) {
+  if (setjmp(png_jmpbuf(png))) return false;
+  for (size_t y = 0; y < height; ++y) png_read_row(png, rows + y * stride, nullptr);
+  png_read_end(png, nullptr);  // so that a damaged or missing end is found
+  return true;
 }
 
 class PngReader {
  public:
-  explicit PngReader(const std::filesystem::path& path) : name_(path.string()), file_(io::read_file(path)) {}
-
-  GreyImage read() {
-    std::string_view rest = file_;
-    check(rest.starts_with(kSignature), "expected a PNG file; its signature is missing");
-    rest.remove_prefix(kSignature.size());
-    for (bool ended = false; !ended;) {
-      check(rest.size() >= 12, "expected another chunk; the file ends too early");
-      const uint32_t size = big_endian(rest);
-      check(size <= rest.size() - 12,
-            "expected a chunk within the file; it claims " + std::to_string(size) + " bytes");
-      const std::string_view kind = rest.substr(4, 4), data = rest.substr(8, size);
-      const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(kind.data()), size + 4);
-      check(static_cast<uint32_t>(sum) == big_endian(rest.substr(8 + size)),
-            "expected an intact chunk; its CRC-32 does not fit");
-      if (kind == "IHDR") header(data);
-      if (kind == "IDAT") packed_ += data;
-      ended = kind == "IEND";
-      rest.remove_prefix(12 + size);
+  explicit PngReader(const std::filesystem::path& path) : name_(path.string()), file_(io::read_file(path)) {
+    source_.rest = file_;
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, fail, ignore);
+    info_ = png_ ? png_create_info_struct(png_) : nullptr;
+    if (!info_) {
+      png_destroy_read_struct(&png_, nullptr, nullptr);
+      TORCH_CHECK(false, name_, ": libpng ", PNG_LIBPNG_VER_STRING, " could not be started");
     }
-    check(image_.width > 0, "expected an IHDR chunk; found none");
-    unfilter(unpack());
-    return std::move(image_);
+    png_set_read_fn(png_, &source_, next_bytes);
+    // Whatever is not as it should be is an error, also in chunks that are skipped: gamma, texts, profiles.
+    png_set_benign_errors(png_, 0);
+    png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+  }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  std::vector<uint8_t> read(int64_t width, int64_t height) {
+    check(read_header(png_, info_));
+    const int64_t found_width = png_get_image_width(png_, info_),
+                  found_height = png_get_image_height(png_, info_);
+    TORCH_CHECK_VALUE(found_width == width && found_height == height, name_, ": expected ", width, " x ",
+                      height, " pixels; found ", found_width, " x ", found_height);
+    const int depth = png_get_bit_depth(png_, info_), colour = png_get_color_type(png_, info_),
+              interlacing = png_get_interlace_type(png_, info_);
+    TORCH_CHECK_VALUE(depth == 8 && colour != PNG_COLOR_TYPE_PALETTE && interlacing == PNG_INTERLACE_NONE,
+                      name_,
+                      ": expected 8 bits per channel, grey or true colour, not interlaced; found depth ",
+                      depth, ", colour type ", colour, ", interlacing ", interlacing);
+    const size_t channels = png_get_channels(png_, info_), stride = png_get_rowbytes(png_, info_);
+    std::vector<uint8_t> rows(stride * static_cast<size_t>(height));
+    check(read_rows(png_, rows.data(), stride, static_cast<size_t>(height)));
+    if (channels == 1) return rows;
+    std::vector<uint8_t> grey;
+    grey.reserve(rows.size() / channels);
+    for (size_t i = 0; i < rows.size(); i += channels) {  // the second or fourth channel is opacity
+      TORCH_CHECK_VALUE(channels < 3 || (rows[i] == rows[i + 1] && rows[i] == rows[i + 2]), name_,
+                        ": expected a grey picture; found a coloured pixel");
+      grey.push_back(rows[i]);
+    }
+    return grey;
   }
 
  private:
-  void header(std::string_view data) {
-    check(data.size() == 13, "expected an IHDR chunk of 13 bytes");
-    image_.width = big_endian(data);
-    image_.height = big_endian(data.substr(4));
-    check(image_.width > 0 && image_.width <= kLargestSide && image_.height > 0 &&
-              image_.height <= kLargestSide,
-          "expected sides of 1 to " + std::to_string(kLargestSide) + " pixels");
-    const int depth = data[8], colour = data[9], interlacing = data[12];
-    check(depth == 8 && (colour == 0 || colour == 2 || colour == 4 || colour == 6) && interlacing == 0,
-          "expected 8 bits per channel, grey or true colour, not interlaced; found depth " +
-              std::to_string(depth) + ", colour type " + std::to_string(colour) + ", interlacing " +
-              std::to_string(interlacing));
-    channels_ = colour == 0 ? 1 : colour == 4 ? 2 : colour == 2 ? 3 : 4;
+  void check(bool succeeded) const {
+    TORCH_CHECK_VALUE(succeeded, name_, ": expected an intact PNG file; libpng found: ", source_.problem);
   }
 
-  std::vector<uint8_t> unpack() const {
-    std::vector<uint8_t> rows(static_cast<size_t>((image_.width * channels_ + 1) * image_.height));
-    uLongf size = rows.size();
-    const int code =
-        uncompress(rows.data(), &size, reinterpret_cast<const Bytef*>(packed_.data()), packed_.size());
-    check(code == Z_OK && size == rows.size(), "expected " + std::to_string(rows.size()) +
-                                                   " bytes of packed rows; found " +
-                                                   (code == Z_OK ? std::to_string(size) : "damaged data"));
-    return rows;
-  }
-
-  void unfilter(std::vector<uint8_t> rows) {
-    const auto step = static_cast<size_t>(channels_), width = static_cast<size_t>(image_.width * channels_);
-    const std::vector<uint8_t> nothing(width);
-    const uint8_t* above = nothing.data();
-    for (int64_t y = 0; y < image_.height; ++y) {
-      uint8_t* row = rows.data() + static_cast<size_t>(y) * (width + 1) + 1;
-      const int filter = row[-1];
-      check(filter <= 4,
-            "expected a filter in 0..4; found " + std::to_string(filter) + " in row " + std::to_string(y));
-      for (size_t i = 0; i < width; ++i) {
-        const int left = i >= step ? row[i - step] : 0, corner = i >= step ? above[i - step] : 0;
-        const int guess = filter == 0   ? 0
-                          : filter == 1 ? left
-                          : filter == 2 ? above[i]
-                          : filter == 3 ? (left + above[i]) / 2
-                                        : paeth(left, above[i], corner);
-        row[i] = static_cast<uint8_t>(row[i] + guess);
-      }
-      for (size_t i = 0; i < width; i += step) image_.pixels.push_back(pixel(row + i));
-      above = row;
-    }
-  }
-
-  uint8_t pixel(const uint8_t* bytes) const {
-    check(channels_ < 3 || (bytes[0] == bytes[1] && bytes[1] == bytes[2]),
-          "expected a grey picture; found a coloured pixel");
-    return bytes[0];
-  }
-
-  void check(bool holds, const std::string& what) const { TORCH_CHECK_VALUE(holds, name_, ": ", what); }
-
-  std::string name_, file_, packed_;
-  GreyImage image_;
-  int64_t channels_ = 1;
+  std::string name_, file_;
+  Source source_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
 };
 
 }  // namespace
@@ -141,26 +117,21 @@ std::string encode_png(int64_t width, int64_t height, int64_t channels, std::spa
                         static_cast<int64_t>(pixels.size()) == width * height * channels,
                     "encode_png: expected width * height * channels bytes and 1 or 3 channels; got ", width,
                     " * ", height, " * ", channels, " and ", pixels.size(), " bytes");
-  const auto line = static_cast<size_t>(width * channels);
-  std::string rows;
-  for (size_t y = 0; y < static_cast<size_t>(height); ++y) {
-    rows += '\0';  // no filter
-    rows.append(reinterpret_cast<const char*>(pixels.data()) + y * line, line);
-  }
-  std::string packed(compressBound(rows.size()), '\0');
-  uLongf size = packed.size();
-  const int code = compress(reinterpret_cast<Bytef*>(packed.data()), &size,
-                            reinterpret_cast<const Bytef*>(rows.data()), rows.size());
-  TORCH_CHECK(code == Z_OK, "encode_png: zlib could not compress ", rows.size(), " bytes");
-  packed.resize(size);
-  const char colour = channels == 1 ? 0 : 2;
-  const std::string header = to_big_endian(static_cast<uint32_t>(width)) +
-                             to_big_endian(static_cast<uint32_t>(height)) + std::string({8, colour, 0, 0, 0});
-  return std::string(kSignature) + chunk("IHDR", header) + chunk("IDAT", packed) + chunk("IEND", "");
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(width);
+  image.height = static_cast<png_uint_32>(height);
+  image.format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string file(size, '\0');
+  TORCH_CHECK(png_image_write_to_memory(&image, file.data(), &size, 0, pixels.data(), 0, nullptr),
+              "encode_png: libpng could not write ", width, " x ", height, " pixels: ", image.message);
+  file.resize(size);
+  return file;
 }
 
-GreyImage read_png(const std::filesystem::path& path) {
-  return PngReader(path).read();
+std::vector<uint8_t> read_grey_png(const std::filesystem::path& path, int64_t width, int64_t height) {
+  return PngReader(path).read(width, height);
 }
 
 }  // namespace edgewise::data
