@@ -109,9 +109,6 @@ bool cuda_token_walk_takes(const TokenWalk&, int64_t) {
 at::Tensor cuda_token_walk(const TokenWalk&, const CudaWalkRules&) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
 }
-CudaWalkActions cuda_pairs_walk(const WalkTensors&, const at::Tensor&, const CudaWalkRules&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "pairs_walk: ", kWhy);
-}
 
 at::Tensor step_memory(int64_t bytes, at::Device device) {
   return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));

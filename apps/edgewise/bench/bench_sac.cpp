@@ -35,7 +35,7 @@ struct Arguments {
   std::vector<int64_t> lengths = {4096};
   std::vector<std::string> destinations = {"all", "blocks"};
   int64_t alpha = 8, dim = 64, batch = 1, heads = 1, node_dim = 32, block = 64;
-  int64_t pairs_length = 256;  // 0 = no walk of pairs
+  int64_t pairs_length = 256;  // 0 = no walk of pairs; CPU only
   std::string device = "cpu",
               dtype = "fp32";  // dtype: of the attention's inputs; the predictor's parameters are fp32
   double seconds = 1;
@@ -271,7 +271,7 @@ int run(const Arguments& a) {
     for (const std::string& destinations : a.destinations)
       add({{"n", std::to_string(n)}, {"destinations", destinations}},
           [=, &a, &dense_peaks] { return measure_rooted(a, n, destinations, dense_peaks); });
-  if (a.pairs_length > 0)
+  if (a.pairs_length > 0 && !a.on_cuda())
     add({{"n", std::to_string(a.pairs_length)}, {"walk", "pairs"}}, [&a] { return measure_pairs(a); });
   measure_cells("bench sac", cells, [&] { report.print(); });
   return 0;
@@ -298,7 +298,7 @@ void add_bench_sac(CLI::App& bench, Action& action) {
   whole("--heads", arguments->heads, "heads, which share their edges", 1);
   whole("--node-dim", arguments->node_dim, "width of the predictor", 1);
   whole("--block", arguments->block, "keys a block", 1);
-  whole("--pairs-n", arguments->pairs_length, "length of the walk of pairs; 0 = none", 0);
+  whole("--pairs-n", arguments->pairs_length, "length of the walk of pairs, on the CPU; 0 = none", 0);
   command->add_option("--device", arguments->device, "cpu, cuda")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));

@@ -194,7 +194,7 @@ int64_t most_edges(const SacEdgesOptions& options, const EdgeShape& shape) {
 std::string cuda_refusal(const SacEdgesImpl& predictor, const EdgeRequest& request) {
   const SacEdgesOptions& o = predictor.options;
   const EdgeShape shape = request.shape();
-  if (o.walk == SacWalk::kPairs) return ops::cuda_pairs_refusal(predictor.lstm_bias, shape);
+  if (o.walk == SacWalk::kPairs) return "walks of pairs have a kernel on the CPU only";
   // A budget is shared by the queries that take part; how many do, a mask knows on the device alone.
   const int64_t sharing = request.query_mask() ? 1 : std::max<int64_t>(shape.queries, 1);
   const int64_t each = o.budget > 0 ? (o.budget + sharing - 1) / sharing : o.alpha;
@@ -214,7 +214,6 @@ ops::CudaWalkRules rules_of(const SacEdgesImpl& predictor, const EdgeRequest& re
   rules.is_causal = request.is_causal;
   rules.no_self = options.self_edges != SelfEdges::kAllowed;
   rules.key_mask = request.key_mask;
-  rules.query_mask = request.query_mask();
   rules.steps =
       std::min(options.alpha,
                most_edges(options, shape));  // where the limits are not looked at: no wait for the device
@@ -260,18 +259,16 @@ at::Tensor rounded_to_bf16(const at::Tensor& x) {
 WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
                      WalkDecoding decoding) {
   const SacEdgesOptions& options = predictor.options;
-  const bool rooted = options.walk == SacWalk::kRooted,
-             in_blocks = options.destinations == SacDestinations::kBlocks;
+  const bool in_blocks = options.destinations == SacDestinations::kBlocks;
   const EdgeShape shape = request.shape();
   ops::CudaWalkRules rules = rules_of(predictor, request, decoding);
   rules.limits = inputs.limits;
-  if (!rooted || options.budget > 0)
+  if (options.budget > 0)
     rules.steps = inputs.limits.numel() == 0
                       ? 0
                       : std::min(inputs.limits.max().item<int64_t>(), most_edges(options, shape));
   // Edges of rows that nothing else joins come from the sorted keys alone (choice_of()).
-  const bool only_sorted =
-      rooted && !options.duplicates && options.self_edges != SelfEdges::kAlways && rules.steps > 0;
+  const bool only_sorted = !options.duplicates && options.self_edges != SelfEdges::kAlways && rules.steps > 0;
   rules.with_actions = rules.learns || !only_sorted;
 
   ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
@@ -283,17 +280,6 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
                         shape.keys - request.query_offset);
   WalkResult result;
   result.steps = rules.steps;
-  ops::CudaWalkActions actions;
-  if (!rooted) {
-    actions = ops::cuda_pairs_walk(tensors, predictor.start, rules);
-    result.source = actions.source;
-    result.destination = actions.destination;
-    result.taken = actions.taken;
-    result.chosen = actions.chosen;
-    result.log_prob = actions.log_prob;
-    result.entropy = actions.entropy;
-    return result;
-  }
   if (in_blocks && with_distance) {
     const auto [first, last] = block_distances(rules, shape);
     rules.block_distance = distance_values(predictor, predictor.block_distance_table, first, last);
@@ -305,7 +291,7 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
     tensors.weight_ih = rounded_to_bf16(tensors.weight_ih);
     tensors.weight_hh = rounded_to_bf16(tensors.weight_hh);
   }
-  actions = ops::cuda_rooted_walk(tensors, rules);
+  const ops::CudaWalkActions actions = ops::cuda_rooted_walk(tensors, rules);
   result.sorted = actions.sorted;
   result.order = actions.order;
   if (only_sorted)

@@ -253,8 +253,8 @@ struct RootedFunction : torch::autograd::Function<RootedFunction> {
                                                 const at::Tensor& bias, const at::Tensor& distance,
                                                 const at::Tensor& block_distance,
                                                 const c10::intrusive_ptr<RootedCall>& call) {
-    const Inputs in{plain(query_nodes), plain(key_nodes), plain(weight_ih),      plain(weight_hh),
-                    plain(bias),        plain(distance),  plain(block_distance), {}};
+    const Inputs in{plain(query_nodes), plain(key_nodes), plain(weight_ih),     plain(weight_hh),
+                    plain(bias),        plain(distance),  plain(block_distance)};
     run_rooted(in, *call);
     context->save_for_backward({in.query_nodes, in.key_nodes, in.weight_ih, in.weight_hh, in.bias,
                                 in.distance, in.block_distance, call->actions.log_prob,
@@ -272,7 +272,7 @@ struct RootedFunction : torch::autograd::Function<RootedFunction> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const auto call = c10::static_intrusive_pointer_cast<RootedCall>(context->saved_data["call"].toCapsule());
-    const Inputs in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], {}};
+    const Inputs in{saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]};
     const c10::cuda::CUDAGuard guard(in.query_nodes.device());
     RootedCall again = *call;
     again.actions.log_prob = saved[7];
@@ -308,7 +308,7 @@ std::string cuda_walk_refusal(const at::Tensor& bias, const EdgeShape& shape, in
 CudaWalkActions cuda_rooted_walk(const WalkTensors& tensors, const CudaWalkRules& rules) {
   auto call = c10::make_intrusive<RootedCall>();
   call->rules = rules;
-  const Inputs in = padded(tensors, rules.block_distance, {});
+  const Inputs in = padded(tensors, rules.block_distance);
   if (!rules.learns || rules.steps == 0) {
     const at::NoGradGuard guard;
     run_rooted(plain(in), *call);

@@ -1,5 +1,5 @@
-// The walks of SacEdges on CUDA as differentiable ops: kernels/cuda/{rooted_walk,pairs_walk,walk_backward}.cu
-// behind autograd. Without CUDA in the build, a stub whose refusal says so (no_cuda.cpp).
+// The rooted walks of SacEdges on CUDA as differentiable ops: kernels/cuda/walk/ behind autograd. Walks of
+// pairs run in plain ATen there. Without CUDA in the build, a stub whose refusal says so (no_cuda.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,33 +21,31 @@ struct CudaWalkRules {
   int64_t query_offset = 0;
   int64_t window = -1;  // -1 = any distance
   bool is_causal = false, no_self = false;
-  std::optional<at::Tensor> key_mask;    // [B, S] bool
-  std::optional<at::Tensor> query_mask;  // [B, L] bool; pairs only
-  at::Tensor limits;                     // [B, L] int64 edges of each query, undefined = steps; pairs: [B]
-  int64_t steps = 0;                     // the most of them
+  std::optional<at::Tensor> key_mask;  // [B, S] bool
+  at::Tensor limits;                   // [B, L] int64 edges of each query, undefined = steps
+  int64_t steps = 0;                   // the most of them
   bool duplicates = false;
   kernels::WalkChoice choice = kernels::WalkChoice::kSample;
   RandomStream random;
   bool learns = true;         // whether log-probabilities and entropies are wanted
-  bool with_actions = true;   // rooted: whether anything but the sorted keys is
-  int64_t block = 0;          // rooted: keys a block; 0 = destinations among all keys
+  bool with_actions = true;   // whether anything but the sorted keys is
+  int64_t block = 0;          // keys a block; 0 = destinations among all keys
   at::Tensor block_distance;  // [G, D], differentiable: of block b for query i, at farthest - (query_offset +
                               // i) / block + b
   int64_t farthest = 0;
-  bool rounded = false;  // rooted, in blocks: nodes and LSTM weights are bf16 numbers
+  bool rounded = false;  // in blocks: nodes and LSTM weights are bf16 numbers
 };
 
 struct CudaWalkActions {
-  at::Tensor sorted;  // rooted: [B, G, L, T] int32 keys of each query in order, S where there is none
-  at::Tensor order;   // rooted: [B, G, L, T] int64 the prediction that chose each
-  at::Tensor source, destination;  // [B, G, L, T] int64 (rooted: no source), [B, G, T] (pairs)
-  at::Tensor taken, chosen;        // bool: an edge was made; by choice
-  at::Tensor log_prob, entropy;    // differentiable; 0 where nothing was chosen
+  at::Tensor sorted;             // [B, G, L, T] int32 keys of each query in order, S where there is none
+  at::Tensor order;              // [B, G, L, T] int64 the prediction that chose each
+  at::Tensor destination;        // [B, G, L, T] int64
+  at::Tensor taken, chosen;      // [B, G, L, T] bool: an edge was made; by choice
+  at::Tensor log_prob, entropy;  // [B, G, L, T] differentiable; 0 where nothing was chosen
 };
 
 // Why the kernels do not take such a walk; empty when they do. bias [G, 4P]: the LSTM's.
 std::string cuda_walk_refusal(const at::Tensor& bias, const EdgeShape& shape, int64_t block, int64_t steps);
-std::string cuda_pairs_refusal(const at::Tensor& bias, const EdgeShape& shape);
 
 CudaWalkActions cuda_rooted_walk(const WalkTensors& tensors, const CudaWalkRules& rules);
 
@@ -66,7 +64,5 @@ struct TokenWalk {
 };
 bool cuda_token_walk_takes(const TokenWalk& walk, int64_t block);
 at::Tensor cuda_token_walk(const TokenWalk& walk, const CudaWalkRules& rules);  // CudaWalkActions::sorted
-CudaWalkActions cuda_pairs_walk(const WalkTensors& tensors, const at::Tensor& start,
-                                const CudaWalkRules& rules);
 
 }  // namespace edgewise::ops

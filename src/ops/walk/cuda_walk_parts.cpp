@@ -29,7 +29,7 @@ at::Tensor padded_weights(const at::Tensor& values) {  // [G, P, 4P]
 
 }  // namespace
 
-Inputs padded(const WalkTensors& t, const at::Tensor& block_distance, const at::Tensor& start) {
+Inputs padded(const WalkTensors& t, const at::Tensor& block_distance) {
   // Without distances an empty tensor stands for them: autograd wants defined inputs.
   const at::Tensor none = at::empty({0}, t.bias.options().requires_grad(false));
   const at::Tensor queries = padded_last(t.query_nodes);
@@ -39,13 +39,12 @@ Inputs padded(const WalkTensors& t, const at::Tensor& block_distance, const at::
           padded_weights(t.weight_hh),
           padded_gates(t.bias),
           t.distance.defined() ? t.distance : none,
-          block_distance.defined() ? block_distance : none,
-          start.defined() ? padded_last(start) : none};
+          block_distance.defined() ? block_distance : none};
 }
 
 Inputs plain(const Inputs& in) {
-  return {plain(in.query_nodes), plain(in.key_nodes), plain(in.weight_ih),      plain(in.weight_hh),
-          plain(in.bias),        plain(in.distance),  plain(in.block_distance), plain(in.start)};
+  return {plain(in.query_nodes), plain(in.key_nodes), plain(in.weight_ih),     plain(in.weight_hh),
+          plain(in.bias),        plain(in.distance),  plain(in.block_distance)};
 }
 
 at::Tensor open_before(const std::optional<at::Tensor>& mask) {

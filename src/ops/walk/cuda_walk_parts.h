@@ -38,8 +38,7 @@ struct Inputs {
   at::Tensor weight_hh;       // [G, P, 4P]
   at::Tensor bias;            // [G, 4P]
   at::Tensor distance;        // [G, L + S - 1]
-  at::Tensor block_distance;  // [G, D]; rooted
-  at::Tensor start;           // [G, P]; pairs
+  at::Tensor block_distance;  // [G, D]
 
   int64_t batch() const { return query_nodes.size(0); }
   int64_t groups() const { return query_nodes.size(1); }
@@ -49,7 +48,7 @@ struct Inputs {
   cuda::LstmTensors lstm() const { return {data_of(weight_ih), data_of(weight_hh), data_of(bias)}; }
 };
 // Padded to the kernels' width; differentiable.
-Inputs padded(const WalkTensors& tensors, const at::Tensor& block_distance, const at::Tensor& start);
+Inputs padded(const WalkTensors& tensors, const at::Tensor& block_distance);
 // The same without a history, contiguous.
 Inputs plain(const Inputs& in);
 

@@ -121,36 +121,6 @@ struct BlockMeanParams {
 };
 int launch_block_means(const BlockMeanParams& params, Stream stream);
 
-// A walk of pairs: source, destination, source, ... in one chain per unit.
-struct PairsParams {
-  int batch = 0, groups = 0, queries = 0, keys = 0;
-  int steps = 0;                       // T, edges
-  const float* query_nodes = nullptr;  // [U, L, P]
-  const float* key_nodes = nullptr;    // [U, S, P]
-  LstmTensors lstm;
-  const float* start = nullptr;     // [G, P], the first input
-  const float* distance = nullptr;  // [G, L + S - 1]
-  WalkSpan span;
-  const uint8_t* query_mask = nullptr;  // [B, L], 0 = not; null = all
-  const int64_t* limits = nullptr;      // [B]
-  bool duplicates = false;
-  WalkChoice choice = WalkChoice::kSample;
-  WalkStream stream;
-  uint32_t* made = nullptr;        // scratch [U, L, ceil(S / 32)], zeros: pairs that are gone
-  int64_t* source = nullptr;       // [U, T]
-  int64_t* destination = nullptr;  // [U, T]
-  bool* taken = nullptr;           // [U, T]
-  bool* chosen = nullptr;          // [U, T]
-  float* log_prob = nullptr;       // [U, T], both predictions together
-  float* entropy = nullptr;        // [U, T]
-  float* levels = nullptr;   // [2, U, T, 2]: normaliser and entropy of the source, of the destination; null =
-                             // nobody learns
-  float* states = nullptr;   // [2, U, T, P] h of each prediction
-  uint32_t* open = nullptr;  // [2, U, T, W] candidates of each prediction, W = ceil(max(L, S) / 32)
-};
-int launch_pairs_walk(const PairsParams& params, Stream stream);
-bool pairs_walk_takes(int64_t nodes);
-
 // ---- backward ----
 // Every prediction is a softmax over nodes; its gradients need its state h alone, so that all predictions are
 // worked on side by side:  ds_j = dlogp (1[j chosen] - p_j) - dH p_j (log p_j + H),  dh = sum_j ds_j w_j,
@@ -163,13 +133,12 @@ struct OrderlessSum {
   const float* scale = nullptr;  // one number on the device
 };
 
-// Predictions among all nodes of one side. Q predictions a unit.
+// Predictions among all nodes. Q predictions a unit.
 struct PredictionGradParams {
   int batch = 0, groups = 0, queries = 0;
   int predictions = 0;                 // Q
   int nodes = 0;                       // n
-  int run = 1;                         // so many predictions in a row have the same query
-  const int64_t* query_of = nullptr;   // [U, Q]; null = q / run
+  int run = 1;                         // prediction q belongs to query q / run
   const float* states = nullptr;       // [U, Q, P]
   const float* node_values = nullptr;  // [U, n, P]
   const float* distance = nullptr;     // [G, L + n - 1]; null = nothing was added
@@ -179,9 +148,6 @@ struct PredictionGradParams {
   int level_stride = 2;
   const float* grad_log_prob = nullptr;  // [U, Q]
   const float* grad_entropy = nullptr;   // [U, Q]
-  // Candidates: bits [U, Q, open_words], or the rules of a rooted walk.
-  const uint32_t* open = nullptr;
-  int open_words = 0;
   WalkSpan span;
   bool duplicates = false;
   float* grad_states = nullptr;  // [U, Q, P]

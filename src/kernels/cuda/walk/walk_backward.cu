@@ -24,14 +24,14 @@ __device__ void store_state(float* to, const float4& sum) {  // of every lane th
 // Prediction q of a unit: which query it belongs to, what it may choose, and its gradients.
 struct Prediction {
   int64_t at;              // of [U, Q]
-  int query, item, first;  // first: prediction 0 of its query (rooted)
+  int query, item, first;  // first: prediction 0 of its query
   PredictionGrad grad;
   int chosen;
 
   __device__ Prediction(const PredictionGradParams& p, int unit, int q) {
     at = static_cast<int64_t>(unit) * p.predictions + q;
     item = unit / p.groups;
-    query = p.query_of ? static_cast<int>(p.query_of[at]) : q / p.run;
+    query = q / p.run;
     first = q - q % p.run;
     grad = {p.grad_log_prob[at], p.grad_entropy[at], p.levels[at * p.level_stride],
             p.levels[at * p.level_stride + 1]};
@@ -39,7 +39,6 @@ struct Prediction {
   }
   // Bits of the candidates among nodes [begin, begin + 32).
   __device__ uint32_t open(const PredictionGradParams& p, int unit, int q, int begin) const {
-    if (p.open) return p.open[at * p.open_words + begin / 32];
     const Candidates candidates(p.span, item, query, p.nodes);
     const int j = begin + lane_id();
     uint32_t bits = __ballot_sync(kAll, j < p.nodes && candidates.contains(j));
