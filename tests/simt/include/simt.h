@@ -6,6 +6,7 @@
 // This header comes before a .cu file that is compiled as C++ and stands for what nvcc would know.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -31,12 +32,18 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
+struct uint2 {
+  uint32_t x, y;
+};
 struct uint4 {
   uint32_t x, y, z, w;
 };
 struct float4 {
   float x, y, z, w;
 };
+inline uint2 make_uint2(uint32_t x, uint32_t y) {
+  return {x, y};
+}
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
   return {x, y, z, w};
 }
@@ -85,7 +92,7 @@ class Block {
         if (fibers_[t]->done) continue;
         current_ = t;
         threadIdx = dim3(t);
-        swapcontext(&scheduler_, &fibers_[t]->context);
+        resume(*fibers_[t]);
       }
       if (!error_.empty()) throw std::runtime_error(error_);
       if (progress_ == before) throw std::runtime_error("simt: threads wait for some that do not come");
@@ -130,9 +137,10 @@ class Block {
  private:
   static constexpr size_t kStackBytes = 64 * 1024;
   struct Fiber {
-    ucontext_t context{};
+    ucontext_t context{};  // to begin with
+    jmp_buf place;         // and to go on, without the system calls of swapcontext
     std::unique_ptr<char[]> stack{new char[kStackBytes]};  // not cleared
-    bool done = false;
+    bool begun = false, done = false;
   };
 
   static void begin() {
@@ -141,11 +149,17 @@ class Block {
     block.fibers_[block.current_]->done = true;
     --block.running_;
     ++block.progress_;
-    swapcontext(&block.fibers_[block.current_]->context, &block.scheduler_);
+    _longjmp(block.scheduler_, 1);
+  }
+  void resume(Fiber& fiber) {
+    if (_setjmp(scheduler_)) return;
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    setcontext(&fiber.context);
   }
   void wait() {
     const dim3 mine = threadIdx;
-    swapcontext(&fibers_[current_]->context, &scheduler_);
+    if (_setjmp(fibers_[current_]->place) == 0) _longjmp(scheduler_, 1);
     threadIdx = mine;
   }
 
@@ -153,7 +167,7 @@ class Block {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::map<std::pair<unsigned, uint32_t>, Meeting> warps_;
   Meeting all_;
-  ucontext_t scheduler_{};
+  jmp_buf scheduler_;
   unsigned current_ = 0, running_ = 0;
   uint64_t progress_ = 0;
   std::string error_;
@@ -206,6 +220,9 @@ inline unsigned __ballot_sync(uint32_t mask, unsigned predicate) {
 }
 inline bool __all_sync(uint32_t mask, bool predicate) {
   return __ballot_sync(mask, predicate) == mask;
+}
+inline bool __any_sync(uint32_t mask, bool predicate) {
+  return __ballot_sync(mask, predicate) != 0;
 }
 template <typename T>
 T __shfl_sync(uint32_t mask, T value, int from) {
