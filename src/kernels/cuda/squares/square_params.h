@@ -1,0 +1,88 @@
+// Parameters of the CUDA kernels over squares of 16 x 16 pairs (src/graph/squares.h). Equations:
+// src/ops/squares/square_attention.h. Torch-free and CUDA-free. T: Bf16, or float with tf32 products.
+//
+// Nothing of the lists is known on the host: a launch depends on shapes alone and can be recorded.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/tiles/tile_params.h"
+#include "kernels/params.h"
+
+namespace edgewise::kernels::cuda {
+
+inline constexpr int64_t kSquareSide = 16;
+constexpr int64_t square_groups(int64_t tokens) {
+  return (tokens + kSquareSide - 1) / kSquareSide;
+}
+inline constexpr int64_t kMostSquareTokens = int64_t{1} << 30;
+inline constexpr int64_t kMostSquareStride = int64_t{1} << 25;  // elements from row to row
+
+// Row r has count[r] squares, whose other groups stand in `groups` from begin[r] on, ascending.
+struct SquareList {
+  const int32_t* begin = nullptr;
+  const int32_t* count = nullptr;
+  const int32_t* groups = nullptr;
+};
+
+template <typename T>
+struct SquareParams {
+  int64_t batch = 0, heads = 0;   // B, H
+  int64_t key_heads = 0;          // Hk: query head h reads key head h / (H / Hk)
+  int64_t queries = 0, keys = 0;  // L, S
+  int64_t head_dim = 0;           // D of query, key and value: 16, 32, 64 or 128
+  float scale = 1;
+  HeadTensor<const T> query, key, value;  // [B, H or Hk, L or S, D], rows aligned to 16 bytes
+  SquareList squares;                     // rows (b*H + h) * groups(L) + I
+  const int32_t* key_bits = nullptr;      // [B, groups(S)], bit j: key 16 J + j takes part; null: all do
+  bool is_causal = false;                 // pairs with key <= query_offset + query only
+  int64_t query_offset = 0;
+  const uint64_t* stream_keys = nullptr;  // [B*H], null = no dropout
+  double dropout_p = 0;
+  float keep_scale = 1;  // 1 / (1 - p) with dropout
+};
+bool squares_take(int64_t head_dim);
+
+template <typename T>
+struct SquareForwardParams : SquareParams<T> {
+  T* output = nullptr;   // [B*H*L, D]
+  float* lse = nullptr;  // [B*H*L], -inf for a row without pairs
+};
+int launch_square_forward(const SquareForwardParams<Bf16>& params, Stream stream);  // a cudaError_t
+int launch_square_forward(const SquareForwardParams<float>& params, Tf32 products, Stream stream);
+
+// Backward: by queries (dq, what the pass by keys needs of each query, credit of the squares), then probes,
+// then by keys (dk, dv).
+template <typename T>
+struct SquareBackwardParams : SquareParams<T> {
+  HeadTensor<const T> grad_output;  // [B, H, L, D], rows aligned to 16 bytes
+  const T* output = nullptr;        // [B*H*L, D]
+  const float* lse = nullptr;       // [B*H*L]
+  float* row_terms = nullptr;       // scratch [B*H, groups(L), 32]; see square_terms.cuh
+  T* grad_query = nullptr;          // [B*H*L, D]
+  T* grad_key = nullptr;            // [B*Hk*S, D]
+  T* grad_value = nullptr;          // [B*Hk*S, D]
+  SquareList squares_by_keys;       // rows (b*H + h) * groups(S) + J
+  CreditRule rule = CreditRule::kNone;
+  float* credit = nullptr;        // a number at the place of each square
+  SquareList probes;              // without groups: none
+  float* probe_credit = nullptr;  // the same of each probe
+};
+int launch_square_backward(const SquareBackwardParams<Bf16>& params, Stream stream);
+int launch_square_backward(const SquareBackwardParams<float>& params, Tf32 products, Stream stream);
+
+// The list by key groups. launch_count_squares fills `count`; then, with the running sums of the counts in
+// `begin`, launch_transpose_squares writes the rest.
+struct SquareTransposeParams {
+  int64_t heads = 0;  // B*H
+  int64_t query_groups = 0, key_groups = 0;
+  SquareList squares;
+  int32_t* count = nullptr;   // [B*H*key_groups]
+  int32_t* begin = nullptr;   // [B*H*key_groups] in: where the list of a key group ends; out: where it begins
+  int32_t* rows = nullptr;    // out: query groups, ascending for each key group
+  int32_t* places = nullptr;  // out: where the square stands in squares.groups; null = not wanted
+};
+int launch_count_squares(const SquareTransposeParams& params, Stream stream);
+int launch_transpose_squares(const SquareTransposeParams& params, Stream stream);
+
+}  // namespace edgewise::kernels::cuda
