@@ -42,6 +42,7 @@ Rectangle rectangle_of(const Label& label, double text_width, double text_size) 
 std::vector<Label> place_labels(const std::vector<LabelledPoint>& points, double text_size, double width,
                                 double height) {
   std::vector<Rectangle> taken;
+  taken.reserve(points.size());
   for (const LabelledPoint& point : points)
     taken.push_back({point.x - kMarker, point.y - kMarker, point.x + kMarker, point.y + kMarker});
   std::vector<Label> labels;

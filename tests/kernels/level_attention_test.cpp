@@ -173,6 +173,7 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces, Kept kept) {
 
   const auto wide = [](const auto& x) {
     std::vector<double> result;
+    result.reserve(x.size());
     for (const auto value : x) result.push_back(to_accumulator(value));
     return result;
   };

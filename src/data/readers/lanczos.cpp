@@ -31,8 +31,10 @@ std::vector<Window> windows(int side, int new_side) {
   std::vector<Window> result(static_cast<size_t>(new_side));
   for (int out = 0; out < new_side; ++out) {
     const double centre = (out + 0.5) * scale;
+    // Cut off towards zero, as Pillow does. NOLINTBEGIN(bugprone-incorrect-roundings)
     const int first = std::max(static_cast<int>(centre - support + 0.5), 0);
     const int last = std::min(static_cast<int>(centre + support + 0.5), side);
+    // NOLINTEND(bugprone-incorrect-roundings)
     std::vector<double> exact;
     double sum = 0;
     for (int in = first; in < last; ++in) {

@@ -40,7 +40,7 @@ std::string name_here(std::string_view wanted) {
 
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
   if (names.empty()) return {};
-  if (const std::string here = name_here(wanted); std::ranges::find(names, here) != names.end()) return here;
+  if (std::string here = name_here(wanted); std::ranges::find(names, here) != names.end()) return here;
   const std::string& nearest = *std::ranges::min_element(
       names, {}, [&](const std::string& name) { return edit_distance(wanted, name); });
   const size_t differ = static_cast<size_t>(edit_distance(wanted, nearest));
