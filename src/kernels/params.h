@@ -134,7 +134,6 @@ struct GatherSumParams {
   const int32_t* indices = nullptr;              // [E] row of `dense` within the head
   const Accumulator<T>* coefficients = nullptr;  // [E]
   HeadView<T> dense;                             // [B, H, S, width]
-  bool accumulate = false;                       // add to `out` instead of overwriting
   T* out = nullptr;                              // [B*H*rows_per_head, width]
 };
 

@@ -537,7 +537,7 @@ TEST_P(Levels, ProductsOfMembershipWidth) {
   for (const auto& [width, keys] : cases) {  // 3000 keys: blocks of columns
     SCOPED_TRACE("width " + std::to_string(width) + ", keys " + std::to_string(keys));
     const Problem<float> p(degrees_around_the_vector_width(), keys, width, width, 10);
-    std::vector<float> values, dots(p.columns.size()), rows(p.q.size(), 1.0f), columns(p.k.size());
+    std::vector<float> values, dots(p.columns.size()), rows(p.q.size()), columns(p.k.size());
     std::mt19937 random(11);
     std::normal_distribution<float> normal;
     for (size_t e = 0; e < p.columns.size(); ++e) values.push_back(normal(random));
@@ -546,11 +546,11 @@ TEST_P(Levels, ProductsOfMembershipWidth) {
     GatherSumParams<float> sum;
     sum.heads = 1, sum.rows_per_head = p.queries, sum.width = width, sum.factor = 2;
     sum.offsets = p.row_offsets.data(), sum.indices = p.columns.data(), sum.coefficients = values.data();
-    sum.dense = p.view(p.k, width), sum.out = rows.data(), sum.accumulate = true;
+    sum.dense = p.view(p.k, width), sum.out = rows.data();
     kernels.gather_sum(sum, 0, p.queries);
     kernels.scatter_sum({p.csr(), width, 3, values.data(), p.view(p.q, width), columns.data()}, 0, p.keys);
 
-    std::vector<double> want_dots, want_rows(rows.size(), 1.0), want_columns(columns.size());
+    std::vector<double> want_dots, want_rows(rows.size()), want_columns(columns.size());
     for (int64_t i = 0; i < p.queries; ++i)
       for (int64_t e = p.row_offsets[size_t(i)]; e < p.row_offsets[size_t(i) + 1]; ++e) {
         const int64_t j = p.columns[size_t(e)];

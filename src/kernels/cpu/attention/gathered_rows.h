@@ -170,13 +170,12 @@ EDGEWISE_INLINE void dots_of(const T* left, const Gathered<T>& rows, Accumulator
     dots_of_width<N>(left, rows, factor, out);
 }
 
-// What becomes of a weighted sum: out = factor * (sum + what was summed before). A sum may come in segments;
+// What becomes of a weighted sum: out = factor * sum. A sum may come in segments;
 // all but the last leave `partial` behind, whole vectors in the order of load_row.
 template <typename T>
 struct SumTarget {
   T* out;
   Accumulator<T> factor = 1;
-  bool accumulate = false;            // add to what is in `out`
   Accumulator<T>* partial = nullptr;  // [width rounded up to W], for sums in segments
   bool first = true, last = true;     // segment
 };
@@ -217,8 +216,7 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) total[0][n] = fma(coefficient, row[n], total[0][n]);
   }
-  V before[N], result[N];
-  if (target.accumulate) load_row(target.out + d, before);
+  V result[N];
   const V factor = V::broadcast(target.factor);
 #pragma GCC unroll 16
   for (int n = 0; n < N; ++n) {
@@ -226,7 +224,7 @@ EDGEWISE_INLINE void weighted_sum_block(const Accumulator<T>* coefficients, cons
 #pragma GCC unroll 16
     for (int u = 1; u < kEdges; ++u) sum = sum + total[u][n];
     if (!target.last) sum.store(target.partial + d + n * V::kWidth);
-    result[n] = target.accumulate ? fma(factor, sum, before[n]) : factor * sum;
+    result[n] = factor * sum;
   }
   if (!target.last) return;
   store_row(target.out + d, result);
@@ -242,9 +240,7 @@ EDGEWISE_INLINE void weighted_sum_rest(const Accumulator<T>* coefficients, const
   for (int64_t e = 0; e < rows.count; ++e)
     total = fma(V::broadcast(coefficients[e]), V::load_first(rows.row(rows.indices[e]) + d, rest), total);
   if (!target.last) return total.store(target.partial + d);
-  const V factor = V::broadcast(target.factor);
-  const V before = target.accumulate ? V::load_first(target.out + d, rest) : V::zero();
-  fma(factor, total, before).store_first(target.out + d, rest);
+  fma(V::broadcast(target.factor), total, V::zero()).store_first(target.out + d, rest);
 }
 
 // The sum over e of coefficients[e] * row e.

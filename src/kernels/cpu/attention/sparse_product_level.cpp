@@ -24,7 +24,7 @@ void gather_sum(const GatherSumParams<T>& params, int64_t row_begin, int64_t row
         degree,
         known_entries<T>(begin, params.offsets[row_end], params.dense_rows, params.dense.row_stride)};
     weighted_sum<T>(params.coefficients + begin, rows,
-                    {params.out + row * params.width, static_cast<Acc>(params.factor), params.accumulate});
+                    {params.out + row * params.width, static_cast<Acc>(params.factor)});
   });
 }
 

@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kThreads, Pass::kBlocks)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
   if (p.left_out.has(head_index)) return;
-  const int outer_count = p.outer_lengths ? p.outer_lengths[item] : p.outer;
-  const int inner_count = p.inner_lengths ? p.inner_lengths[item] : p.inner;
+  const int outer_count = p.outer;
+  const int inner_count = p.inner;
   const int outer_tile = blockIdx.x, first_row = outer_tile * kRows + warp * 16;
   const int inner_tiles = (p.inner + 63) / 64;
   const int64_t strip =

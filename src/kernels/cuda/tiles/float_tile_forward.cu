@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   if (p.left_out.has(head_index)) return;
-  const int queries = p.shape.queries, keys = p.key_lengths ? p.key_lengths[item] : p.shape.keys;
+  const int queries = p.shape.queries, keys = p.shape.keys;
   const int row_tiles = p.shape.row_tiles(), column_tiles = p.shape.column_tiles();
   const int first_row = blockIdx.x * kRows + warp * 16 * kM;
   const float* const query = p.query.head(item, head);

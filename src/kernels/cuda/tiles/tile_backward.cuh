@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(Pass::kThreads, 1)
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.heads, head = head_index % p.heads;
   if (p.left_out.has(head_index)) return;
-  const int outer_count = p.outer_lengths ? p.outer_lengths[item] : p.outer;
-  const int inner_count = p.inner_lengths ? p.inner_lengths[item] : p.inner;
+  const int outer_count = p.outer;
+  const int inner_count = p.inner;
   const int first = blockIdx.x * kRows, outer_tile = blockIdx.x * Pass::kGroups + group;
   const int outer_tiles = (p.outer + 63) / 64, inner_tiles = (p.inner + 63) / 64;
   const int used_tiles = first < outer_count ? (inner_count + 63) / 64 : 0;

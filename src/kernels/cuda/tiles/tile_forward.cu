@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int head_index = blockIdx.y, item = head_index / p.shape.heads, head = head_index % p.shape.heads;
   if (p.left_out.has(head_index)) return;
-  const int queries = p.shape.queries, keys = p.key_lengths ? p.key_lengths[item] : p.shape.keys;
+  const int queries = p.shape.queries, keys = p.shape.keys;
   const int first_row = blockIdx.x * kRows;
   const int column_tiles = p.shape.column_tiles(), used_tiles = (keys + 63) / 64;
   const int row_tile = blockIdx.x * 2 + group;

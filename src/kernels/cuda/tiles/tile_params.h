@@ -60,11 +60,10 @@ struct TileForwardParams {
   const uint32_t* dropped =
       nullptr;           // edges whose weight dropout removes (TileDropoutParams); null = no dropout
   float keep_scale = 1;  // 1 / (1 - p) with dropout
-  const int32_t* key_lengths = nullptr;  // [B] keys from this number on have no edge; null = S
-  UsedTiles used;                        // without dropout
-  FewEdges left_out;                     // heads that others compute (window_params.h)
-  HeadTensor<T> output;                  // [B, H, L, D]
-  float* lse = nullptr;                  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
+  UsedTiles used;        // without dropout
+  FewEdges left_out;     // heads that others compute (window_params.h)
+  HeadTensor<T> output;  // [B, H, L, D]
+  float* lse = nullptr;  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
 };
 bool tile_forward_takes(int64_t head_dim);
 int launch_tile_forward(const TileForwardParams<Bf16>& params, Stream stream);  // a cudaError_t
@@ -110,11 +109,9 @@ struct TileBackwardParams {
   const uint32_t* dropped = nullptr;           // as in the forward pass
   const uint32_t* dropped_transposed = nullptr;
   float keep_scale = 1;
-  const int32_t* query_lengths = nullptr;  // [B] queries from this number on have no edge; null = L
-  const int32_t* key_lengths = nullptr;    // [B]
-  UsedTiles used;                          // without dropout and probes
-  FewEdges left_out;                       // heads that others compute (window_params.h)
-  float* row_values = nullptr;             // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
+  UsedTiles used;               // without dropout and probes
+  FewEdges left_out;            // heads that others compute (window_params.h)
+  float* row_values = nullptr;  // scratch [2, B*H*L]: lse log2(e), and ubar = grad_output . output
   HeadTensor<T> query_grad, key_grad, value_grad;
   TileCreditParams<T> credit;
 };

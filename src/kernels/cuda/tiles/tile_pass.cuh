@@ -22,7 +22,6 @@ struct PassParams {
   HeadTensor<const T> inner_c;               // memberships of the inner side
   const uint32_t *tiles, *probes, *dropped;  // by outer tokens
   float keep_scale;
-  const int32_t *outer_lengths, *inner_lengths;
   UsedTiles used;
   FewEdges left_out;
   const float* row_values;  // [2, B*H*L] lse log2(e) and ubar of the queries
@@ -62,7 +61,6 @@ PassParams<T> row_pass(const TileBackwardParams<T>& p) {
   pass.inner_c = credit.key_side;
   pass.tiles = p.tiles, pass.probes = credit.probes, pass.dropped = p.dropped;
   pass.fixed = credit.fixed, pass.discarded = credit.discarded;
-  pass.outer_lengths = p.query_lengths, pass.inner_lengths = p.key_lengths;
   pass.used = p.used;
   pass.grad_a = p.query_grad, pass.grad_c = credit.query_membership_grad;
   return pass;
@@ -79,7 +77,6 @@ PassParams<T> column_pass(const TileBackwardParams<T>& p) {
   pass.tiles = p.tiles_transposed, pass.probes = credit.probes_transposed,
   pass.dropped = p.dropped_transposed;
   pass.fixed = credit.fixed_transposed, pass.discarded = credit.discarded_transposed;
-  pass.outer_lengths = p.key_lengths, pass.inner_lengths = p.query_lengths;
   pass.used = p.used.by_keys();
   pass.grad_a = p.key_grad, pass.grad_b = p.value_grad, pass.grad_c = credit.key_side_grad;
   return pass;
