@@ -58,7 +58,6 @@ EdgeChoice allowed_choice(EdgeSource& source, const EdgeRequest& request) {
                       "EdgeSource::choose: expected effect.values [", keep.size(0), "], one per edge; got ",
                       effect.values.sizes(), " from ", source.name());
     effect.values = effect.values.masked_select(keep);
-    if (effect.order.defined()) effect.order = effect.order.masked_select(keep);
     choice.edges = choice.edges.kept(keep);
   } else {
     choice.edges = restricted(std::move(choice.edges), request);

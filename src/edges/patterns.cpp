@@ -115,17 +115,13 @@ EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
   EdgeChoice result = learned;
   result.edges = learned.edges.united_with(fixed);
   if (result.policy && result.policy->effect) {
-    // Edges that are there anyway owe nothing to the action that chose them: they count as there before it.
+    // Edges that are there anyway owe nothing to the action that chose them.
     EdgeEffect& effect = *result.policy->effect;
     const at::Tensor places = result.edges.contained_in(learned.edges).nonzero().squeeze(1);
     const at::Tensor in_fixed = result.edges.contained_in(fixed);
-    const auto spread = [&](const at::Tensor& values, double rest) {
-      return at::full({result.edges.edge_count()}, rest, values.options())
-          .index_put({places}, values)
-          .masked_fill(in_fixed, rest);
-    };
-    effect.values = spread(effect.values, 0);
-    effect.order = spread(effect.order, -1);
+    effect.values = at::zeros({result.edges.edge_count()}, effect.values.options())
+                        .index_put({places}, effect.values)
+                        .masked_fill(in_fixed, 0);
   }
   if (!result.credit) return result;
   EdgeCredit& credit = *result.credit;

@@ -524,9 +524,6 @@ TEST(SacEdges, RefusesWhatDoesNotFit) {
   SacEdgesOptions options = sac_options(1, SacWalk::kPairs, 1);
   options.estimator = SacEstimator::kDistillation;
   EXPECT_THROW(SacEdges{options}, c10::ValueError);
-  options = sac_options(1, SacWalk::kPairs, 1);
-  options.credit_form = EffectRule::kSuffix;
-  EXPECT_THROW(SacEdges{options}, c10::ValueError);
   options = sac_options(1, kit::kBlocks, 1);
   options.block_size = 0;
   EXPECT_THROW(SacEdges{options}, c10::ValueError);

@@ -16,15 +16,11 @@ struct Setting {
              v = kit::randn({2, 2, 7, 3}, 3, at::kDouble), g = kit::randn({2, 2, 6, 3}, 4, at::kDouble);
   at::Tensor mask = kit::random_mask(shape, 0.4, 5);
   EdgeSet edges = EdgeSet::from_mask(mask);
-  // A place for every edge: the column order turned round within each row.
-  at::Tensor order = at::arange(edges.edge_count()).neg() +
-                     edges.row_offsets().slice(0, 1).index_select(0, edges.edge_rows()) - 1;
 
   at::Tensor effects(EffectRule rule) const {
     EdgeEffect effect;
     effect.values = at::zeros({edges.edge_count()}, at::kDouble).requires_grad_();
     effect.rule = rule;
-    effect.order = order;
     const at::Tensor output = functional::edge_attention(q, k, v, edges, effect);
     EXPECT_TRUE(at::allclose(output, functional::edge_attention(q, k, v, edges), 1e-12, 1e-12));
     (output * g).sum().backward();
@@ -44,25 +40,16 @@ TEST(EdgeEffect, LogitIsTheGradientOfTheEdgesLogit) {
   EXPECT_TRUE(at::allclose(s.effects(EffectRule::kLogit), bias.grad().masked_select(s.mask), 1e-10, 1e-12));
 }
 
-TEST(EdgeEffect, LeaveOneOutAndSuffixAreDifferencesOfLosses) {
+TEST(EdgeEffect, LeaveOneOutIsADifferenceOfLosses) {
   const Setting s;
-  const at::Tensor one = s.effects(EffectRule::kLeaveOneOut), suffix = s.effects(EffectRule::kSuffix);
-  const at::Tensor places = s.mask.nonzero(), rows = s.edges.edge_rows();
+  const at::Tensor one = s.effects(EffectRule::kLeaveOneOut), places = s.mask.nonzero();
   const double with = s.loss(s.mask);
   for (int64_t e = 0; e < s.edges.edge_count(); ++e) {
     at::Tensor kept = s.mask.clone();
-    const auto place = [&](int64_t edge) {
-      return kept[places[edge][0].item<int64_t>()][places[edge][1].item<int64_t>()]
-                 [places[edge][2].item<int64_t>()][places[edge][3].item<int64_t>()];
-    };
-    place(e).fill_(false);
+    kept[places[e][0].item<int64_t>()][places[e][1].item<int64_t>()][places[e][2].item<int64_t>()]
+        [places[e][3].item<int64_t>()]
+            .fill_(false);
     EXPECT_NEAR(one[e].item<double>(), with - s.loss(kept), 1e-10);
-    for (int64_t other = 0; other < s.edges.edge_count(); ++other) {
-      if (rows[other].item<int64_t>() == rows[e].item<int64_t>() &&
-          s.order[other].item<int64_t>() >= s.order[e].item<int64_t>())
-        place(other).fill_(false);
-    }
-    EXPECT_NEAR(suffix[e].item<double>(), with - s.loss(kept), 1e-10);
   }
 }
 
@@ -89,9 +76,6 @@ TEST(EdgeEffect, RefusesWhatDoesNotFit) {
   const Setting s;
   EdgeEffect effect;
   effect.values = at::zeros({3}, at::kDouble);
-  EXPECT_THROW(functional::edge_attention(s.q, s.k, s.v, s.edges, effect), c10::ValueError);
-  effect.values = at::zeros({s.edges.edge_count()}, at::kDouble);
-  effect.rule = EffectRule::kSuffix;
   EXPECT_THROW(functional::edge_attention(s.q, s.k, s.v, s.edges, effect), c10::ValueError);
 }
 

@@ -97,8 +97,7 @@ struct SacEdgesOptions {
   bool fused = true;          // walk by the fused kernel where it applies; false = always in plain ATen
   bool detach_inputs = true;  // the predictor's gradient stops at its inputs
   SacEstimator estimator = SacEstimator::kEdgeCredit;
-  EffectRule credit_form = EffectRule::kLeaveOneOut;  // kEdgeCredit: or kSuffix (rooted)
-  double policy_weight = 1;                           // of the estimator, beside the task loss
+  double policy_weight = 1;  // of the estimator, beside the task loss
   double entropy_weight = 0;
   RewardBaseline baseline = RewardBaseline::kRunningMean;  // kReinforce
   double baseline_decay = 0.99;

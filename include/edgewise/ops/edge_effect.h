@@ -10,24 +10,16 @@
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/ops/functional.h>
 
-#include <string_view>
-
 namespace edgewise {
 
 // With weights a, u = g . v_j, ubar = g . o_i and g = dL/do_i:
 //   kLogit        a (u - ubar)            the gradient of the edge's logit: straight-through
 //   kLeaveOneOut  a / (1 - a) (u - ubar)  the loss with the edge minus the loss without it
-//   kSuffix       g . (o_i - o_i before)  with it and all that follow it in its row, minus without any of
-//   them
-enum class EffectRule { kLogit, kLeaveOneOut, kSuffix };
-EffectRule parse_effect_rule(std::string_view name);  // "logit" | "leave_one_out" | "suffix"
-std::string_view to_string(EffectRule rule);
+enum class EffectRule { kLogit, kLeaveOneOut };
 
 struct EdgeEffect {
   at::Tensor values;  // [E] in CSR order; receives the effects as its gradient
   EffectRule rule = EffectRule::kLeaveOneOut;
-  at::Tensor
-      order;  // [E] int64, for kSuffix: place of the edge in its row's walk; -1 = there before it began
 };
 
 namespace functional {

@@ -99,7 +99,6 @@ struct SacRecipe {
   std::optional<std::string> test_decoding;
   std::optional<int64_t> beam;
   std::optional<std::string> estimator;
-  std::optional<std::string> credit_form;
   std::optional<double> policy_weight;
   std::optional<double> entropy_weight;
   std::optional<std::string> baseline;

@@ -60,10 +60,6 @@ void check_options(const SacEdgesOptions& o) {
       rooted || o.estimator != SacEstimator::kDistillation,
       "SacEdges: expected walk rooted with the estimator distillation, which compares whole rows; "
       "got pairs");
-  TORCH_CHECK_VALUE(
-      o.credit_form == EffectRule::kLeaveOneOut || (rooted && o.credit_form == EffectRule::kSuffix),
-      "SacEdges: expected credit_form leave_one_out, or suffix with walk rooted; got ",
-      to_string(o.credit_form), " with walk ", to_string(o.walk));
   TORCH_CHECK_VALUE(o.distilled_rows >= 1, "SacEdges: expected distilled_rows of at least 1; got ",
                     o.distilled_rows);
 }
@@ -374,9 +370,7 @@ EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::Wal
                                                   credited.logical_not(), 0);
     }
     effect.rule =
-        options.estimator == SacEstimator::kStraightThrough ? EffectRule::kLogit : options.credit_form;
-    effect.order =
-        at::where(credited, action.remainder(std::max<int64_t>(result.steps, 1)), at::full_like(action, -1));
+        options.estimator == SacEstimator::kStraightThrough ? EffectRule::kLogit : EffectRule::kLeaveOneOut;
     policy.effect = std::move(effect);
   }
   choice.policy = std::move(policy);

@@ -52,7 +52,6 @@ SacEdgesOptions sac_options(const Recipe& recipe) {
   override_with(options.test_decoding, sac.test_decoding, parse_walk_decoding);
   override_with(options.beam, sac.beam);
   override_with(options.estimator, sac.estimator, parse_sac_estimator);
-  override_with(options.credit_form, sac.credit_form, parse_effect_rule);
   override_with(options.policy_weight, sac.policy_weight);
   override_with(options.entropy_weight, sac.entropy_weight);
   override_with(options.baseline, sac.baseline, parse_reward_baseline);

@@ -50,7 +50,7 @@ struct Gone {
   std::string_view key, only_value, instead;
 };
 constexpr std::string_view kInCpp = "A C++ program can still set it in the options of its module";
-constexpr std::array<Gone, 18> kGone = {{
+constexpr std::array<Gone, 19> kGone = {{
     {"data.keys", "0", "Keys are half as many as tokens"},
     {"model.norm", "true", kInCpp},
     {"model.classifier_hidden", "128", kInCpp},
@@ -59,6 +59,7 @@ constexpr std::array<Gone, 18> kGone = {{
     {"attention.gradient_clip", "", kInCpp},
     {"attention.present_form", "'softmax'", kInCpp},
     {"attention.pinv_iterations", "6", kInCpp},
+    {"sac.credit_form", "'leave_one_out'", "Leave it out"},
     {"sac.destinations", "'all'", "Leave it out"},
     {"sac.block_size", "64", "Leave it out"},
     {"sac.duplicates", "false", kInCpp},

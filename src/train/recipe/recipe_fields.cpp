@@ -116,7 +116,6 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::test_decoding, "sac.test_decoding", "in evaluation", one_of({"sample", "greedy", "beam"}), "beam"),
       field(sac, &S::beam, "sac.beam", "width of the beam", at_least(1), "5"),
       field(sac, &S::estimator, "sac.estimator", "how the choice learns", one_of({"reinforce", "edge_credit", "straight_through", "distillation"}), "edge_credit"),
-      field(sac, &S::credit_form, "sac.credit_form", "edge_credit: an action counts for its edge, or for all that follow it in its row", one_of({"leave_one_out", "suffix"}), "leave_one_out"),
       field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss; 0, with no entropy_weight = untrained", at_least(0), "1"),
       field(sac, &S::entropy_weight, "sac.entropy_weight", "weight of the entropy bonus", at_least(0), "0"),
       field(sac, &S::baseline, "sac.baseline", "reinforce: what a reward is compared with", one_of({"none", "running_mean", "learned"}), "running_mean"),
