@@ -12,14 +12,13 @@ namespace edgewise::train {
 at::Tensor PolicyStep::loss(const ModelOutput& output, const data::Batch& part) {
   const at::Tensor rewards = item_rewards(output.logits, part);  // [B]
   rewards_.push_back(rewards);
-  const double layers = static_cast<double>(output.policies.size());
-  report_.reward += rewards.sum().item<double>() / total_;
+  const auto sum = [](const at::Tensor& x) { return x.detach().sum().to(at::kDouble); };
+  PassSums& sums = passes_.emplace_back();
+  sums.reward = sum(rewards);
   at::Tensor loss = at::zeros({}, output.logits.options().dtype(at::kFloat));
   for (const EdgePolicy& policy : output.policies) {
     loss = loss + policy_loss(policy, rewards).sum().to(at::kFloat) / total_;
-    report_.baseline += policy.baseline.sum().item<double>() / (total_ * layers);
-    report_.entropy += policy.entropy.sum().item<double>() / (total_ * layers);
-    report_.log_prob += policy.log_prob.sum().item<double>() / total_;
+    sums.policies.push_back({sum(policy.baseline), sum(policy.entropy), sum(policy.log_prob)});
     if (std::ranges::find(baselines_, policy.rewards) == baselines_.end())
       baselines_.push_back(policy.rewards);
   }
@@ -43,11 +42,28 @@ std::optional<PolicyReport> PolicyStep::finish() {
   if (rewards_.empty()) return std::nullopt;
   const at::Tensor all = at::cat(rewards_);
   for (const auto& baseline : baselines_) baseline->observe(all);
-  for (const Moments& m : moments_) {
-    if (!m.sum.defined() || total_ < 2) continue;
-    report_.gradient_variance += ((m.squares - m.sum.square() / total_) / (total_ - 1)).sum().item<double>();
+  std::vector<at::Tensor> scalars;
+  for (const PassSums& sums : passes_) {
+    scalars.push_back(sums.reward);
+    for (const auto& policy : sums.policies) scalars.insert(scalars.end(), policy.begin(), policy.end());
   }
-  return report_;
+  for (const Moments& m : moments_)
+    if (m.sum.defined() && total_ >= 2)
+      scalars.push_back(((m.squares - m.sum.square() / total_) / (total_ - 1)).sum());
+  const at::Tensor read = at::stack(scalars).cpu();  // the only time that the host waits
+  const double *next = read.const_data_ptr<double>(), *const end = next + read.numel();
+  PolicyReport report;
+  for (const PassSums& sums : passes_) {
+    const double layers = static_cast<double>(sums.policies.size());
+    report.reward += *next++ / total_;
+    for (size_t n = 0; n < sums.policies.size(); ++n) {
+      report.baseline += *next++ / (total_ * layers);
+      report.entropy += *next++ / (total_ * layers);
+      report.log_prob += *next++ / total_;
+    }
+  }
+  while (next < end) report.gradient_variance += *next++;
+  return report;
 }
 
 }  // namespace edgewise::train

@@ -5,6 +5,7 @@
 #include <edgewise/models/model.h>
 #include <edgewise/train/step.h>
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -26,9 +27,15 @@ class PolicyStep {
   struct Moments {
     at::Tensor sum, squares;  // over items: [entries]
   };
+  // What a pass adds to the report, on the device: it is read once, when the step is over.
+  struct PassSums {
+    at::Tensor reward;  // scalar, double
+    std::vector<std::array<at::Tensor, 3>>
+        policies;  // baseline, entropy and log-probability: scalars, double
+  };
 
   double total_;
-  PolicyReport report_;
+  std::vector<PassSums> passes_;
   std::vector<at::Tensor> rewards_;
   std::vector<std::shared_ptr<RewardStatistics>> baselines_;
   std::vector<Moments> moments_;  // one per policy of a pass
