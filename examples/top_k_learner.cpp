@@ -38,8 +38,7 @@ class TopKEdges : public edgewise::EdgeSource {
     edgewise::EdgeChoice choice;
     choice.edges = edgewise::EdgeSet::from_mask(chosen);
     if (!is_training()) return choice;
-    choice.policy.emplace().effect = edgewise::EdgeEffect{
-        scores.expand_as(chosen).masked_select(chosen), edgewise::EffectRule::kLogit, {}};
+    choice.learner.emplace().values = scores.expand_as(chosen).masked_select(chosen);
     return choice;
   }
 

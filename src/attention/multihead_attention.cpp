@@ -6,7 +6,6 @@
 #include <torch/nn/functional.h>
 #include <torch/nn/init.h>
 
-#include <edgewise/ops/edge_effect.h>
 #include <edgewise/ops/functional.h>
 
 #include "attention/masking.h"
@@ -189,20 +188,17 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   attention.random = random;
 
   AttentionOutput result;
-  if (choice.credit) {
+  result.penalty = choice.density_penalty;
+  if (choice.learner) {
     auto learned = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
-                                              *choice.credit, attention);
+                                              *choice.learner, attention);
     result.output = learned.output;
-    result.penalty = choice.density_penalty.defined() ? choice.density_penalty : learned.sampled_density;
-  } else if (choice.policy && choice.policy->effect) {
-    result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
-                                               *choice.policy->effect, attention);
+    if (!result.penalty.defined()) result.penalty = learned.sampled_density;
   } else {
     result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges, attention);
-    result.penalty = choice.density_penalty;
   }
   // A learner's own count leaves out the edges that a pattern added to its choice.
-  const bool only_learned = choice.credit && !choice.credit->fixed;
+  const bool only_learned = choice.learner && !choice.learner->fixed;
   if (choice.density.defined() && only_learned) {
     result.density = choice.density;
   } else {
@@ -216,7 +212,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
   }
   result.edge_count = choice.edges.edges_per_head().sum();
   if (keep_edges) result.edges = choice.edges;
-  if (choice.policy && choice.policy->log_prob.defined()) result.policy = choice.policy;
+  result.policy = choice.policy;
   return result;
 }
 

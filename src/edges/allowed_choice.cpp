@@ -51,22 +51,21 @@ EdgeChoice allowed_choice(EdgeSource& source, const EdgeRequest& request) {
                     "EdgeSource::choose: expected edges of the request's shape, ", to_string(request.shape()),
                     "; got ", to_string(choice.edges.shape()), " from ", source.name());
   if (source.respects_masks() || forbids_nothing(request)) return choice;
-  if (choice.policy && choice.policy->effect) {  // one number per edge, in CSR order
-    const at::Tensor keep = allowed_edges(choice.edges, request);
-    EdgeEffect& effect = *choice.policy->effect;
-    TORCH_CHECK_VALUE(effect.values.dim() == 1 && effect.values.size(0) == keep.size(0),
-                      "EdgeSource::choose: expected effect.values [", keep.size(0), "], one per edge; got ",
-                      effect.values.sizes(), " from ", source.name());
-    effect.values = effect.values.masked_select(keep);
-    choice.edges = choice.edges.kept(keep);
-  } else {
-    choice.edges = restricted(std::move(choice.edges), request);
-  }
-  if (choice.credit) {
-    EdgeCredit& credit = *choice.credit;
-    if (credit.probes) credit.probes = restricted(*credit.probes, request);
-    if (credit.fixed) credit.fixed = restricted(*credit.fixed, request);
-  }
+  // Of the edges that are left; and the learner's own numbers of them, if it has any, in CSR order.
+  const auto restrict = [&](const EdgeSet& edges, at::Tensor& values, const char* name) {
+    if (!values.defined()) return restricted(edges, request);
+    const at::Tensor keep = allowed_edges(edges, request);
+    TORCH_CHECK_VALUE(values.dim() == 1 && values.size(0) == keep.size(0), "EdgeSource::choose: expected ",
+                      name, " [", keep.size(0), "], one per edge; got ", values.sizes(), " from ",
+                      source.name());
+    values = values.masked_select(keep);
+    return edges.kept(keep);
+  };
+  EdgeLearner nobody, &learner = choice.learner ? *choice.learner : nobody;
+  choice.edges = restrict(choice.edges, learner.values, "learner.values");
+  if (learner.probes)
+    learner.probes = restrict(*learner.probes, learner.probe_values, "learner.probe_values");
+  if (learner.fixed) learner.fixed = restricted(*learner.fixed, request);
   choice.density.reset();  // counted before the restriction
   return choice;
 }

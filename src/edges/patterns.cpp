@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
@@ -88,7 +87,7 @@ EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
   std::optional<EdgeSet> fixed;
   for (const EdgeSourcePtr& source : sources_) {
     EdgeChoice choice = allowed_choice(*source, request);
-    if (choice.credit || choice.policy) {
+    if (choice.learner || choice.policy) {
       TORCH_CHECK_VALUE(!learned, "UnionEdges: expected at most one source that learns; got two");
       learned = std::move(choice);
     } else {
@@ -114,19 +113,23 @@ std::string UnionEdges::growth_refusal() const {
 EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
   EdgeChoice result = learned;
   result.edges = learned.edges.united_with(fixed);
-  if (result.policy && result.policy->effect) {
+  if (!result.learner) return result;
+  EdgeLearner& learner = *result.learner;
+  if (learner.values.defined()) {
     // Edges that are there anyway owe nothing to the action that chose them.
-    EdgeEffect& effect = *result.policy->effect;
     const at::Tensor places = result.edges.contained_in(learned.edges).nonzero().squeeze(1);
-    const at::Tensor in_fixed = result.edges.contained_in(fixed);
-    effect.values = at::zeros({result.edges.edge_count()}, effect.values.options())
-                        .index_put({places}, effect.values)
-                        .masked_fill(in_fixed, 0);
+    learner.values = at::zeros({result.edges.edge_count()}, learner.values.options())
+                         .index_put({places}, learner.values)
+                         .masked_fill(result.edges.contained_in(fixed), 0);
   }
-  if (!result.credit) return result;
-  EdgeCredit& credit = *result.credit;
-  credit.fixed = credit.fixed ? credit.fixed->united_with(fixed) : fixed;
-  if (credit.probes) credit.probes = credit.probes->minus(fixed);
+  learner.fixed = learner.fixed ? learner.fixed->united_with(fixed) : fixed;
+  if (learner.probes && learner.probe_values.defined()) {
+    const at::Tensor keep = learner.probes->contained_in(fixed).logical_not();
+    learner.probe_values = learner.probe_values.masked_select(keep);
+    learner.probes = learner.probes->kept(keep);
+  } else if (learner.probes) {
+    learner.probes = learner.probes->minus(fixed);
+  }
   return result;
 }
 

@@ -4,10 +4,8 @@
 #include <edgewise/graph/edge_set.h>
 #include <edgewise/graph/mask_counts.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
@@ -25,54 +23,12 @@
 
 #include "graph/bool_bytes.h"
 #include "graph/checks.h"
-#include "graph/edge_windows.h"
-#include "graph/huge_pages.h"
-#include "graph/lists_cuda.h"
+#include "graph/edge_layouts.h"
 #include "graph/tiles.h"
-#include "graph/tiles_cuda.h"
-#include "kernels/cpu/transpose.h"
 
 namespace edgewise {
 
-struct EdgeSet::Layouts {
-  EdgeShape shape;
-  std::recursive_mutex mutex;  // guards everything below: each is made on demand
-  at::Tensor row_offsets;      // [B*H*L + 1] int64
-  at::Tensor col_indices;      // [E] int32
-  at::Tensor tiles;            // [B*H, ceil(L/64), ceil(S/64), 128] int32
-  std::optional<TransposedEdges> transposed;
-  at::Tensor transposed_tiles, used_tiles;
-  at::Tensor edges_per_head;  // [B, H] int64
-  at::Tensor mask;
-  std::optional<graph::EdgeUnits> units;
-  bool squares_alone = false;                    // tiles hold anything outside of the units,
-  std::optional<graph::SparseHeads> dirty;       // or only those of these heads do,
-  bool is_recorded = false;                      // once a recording is replayed
-  std::optional<graph::EdgeWindows> windows[2];  // by queries, by keys
-  double windows_asked_for[2] = {-1, -1};        // the density
-  graph::SparseHeads missing;                    // in transposed_tiles
-
-  void make_csr() {
-    const std::lock_guard lock(mutex);
-    if (!col_indices.defined())
-      std::tie(row_offsets, col_indices) = graph::csr_from_tiles(shape, whole_tiles());
-  }
-  // Of all heads but these.
-  const at::Tensor& whole_tiles(const graph::SparseHeads& without = {}) {
-    const std::lock_guard lock(mutex);
-    if (!tiles.defined()) tiles = graph::tiles_from_csr(shape, row_offsets, col_indices);
-    if (!squares_alone) return tiles;
-    // What is only recorded has not happened for who asks outside of the recording.
-    const bool recording = graph::cuda_is_recording(tiles.device());
-    if (dirty != without || (is_recorded && !recording)) {
-      graph::cuda_clear_outside(shape, *units, without, tiles);
-      dirty = without;
-      is_recorded = recording;
-      squares_alone = recording || without.edges_per_head.defined();
-    }
-    return tiles;
-  }
-};
+using graph::EdgeLayouts;
 
 namespace {
 
@@ -111,7 +67,7 @@ std::string to_string(const EdgeShape& shape) {
 EdgeSet::EdgeSet() : EdgeSet(none({})) {}
 
 EdgeSet EdgeSet::from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
-  auto layouts = std::make_shared<Layouts>();
+  auto layouts = std::make_shared<EdgeLayouts>();
   layouts->shape = shape;
   layouts->row_offsets = std::move(row_offsets);
   layouts->col_indices = std::move(col_indices);
@@ -119,18 +75,11 @@ EdgeSet EdgeSet::from_trusted_csr(const EdgeShape& shape, at::Tensor row_offsets
 }
 
 EdgeSet EdgeSet::from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head) {
-  auto layouts = std::make_shared<Layouts>();
+  auto layouts = std::make_shared<EdgeLayouts>();
   layouts->shape = shape;
   layouts->tiles = std::move(tiles);
   layouts->edges_per_head = std::move(edges_per_head);
   return EdgeSet(std::move(layouts));
-}
-
-EdgeSet EdgeSet::from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units) {
-  EdgeSet edges = from_trusted_tiles(shape, std::move(tiles));
-  edges.layouts_->units = std::move(units);
-  edges.layouts_->squares_alone = true;
-  return edges;
 }
 
 EdgeSet EdgeSet::from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
@@ -172,7 +121,7 @@ int64_t EdgeSet::edge_count() const {
   return col_indices().size(0);
 }
 at::Device EdgeSet::device() const {
-  return layouts_->tiles.defined() ? layouts_->tiles.device() : layouts_->col_indices.device();
+  return layouts_->device();
 }
 bool EdgeSet::has_csr() const {
   const std::lock_guard lock(layouts_->mutex);
@@ -188,79 +137,7 @@ const at::Tensor& EdgeSet::col_indices() const {
 }
 
 const at::Tensor& EdgeSet::tiles() const {
-  return layouts_->whole_tiles();
-}
-at::Tensor EdgeSet::tiles(const graph::SparseHeads& without) const {
-  return layouts_->whole_tiles(without);
-}
-const at::Tensor& EdgeSet::unit_tiles() const {
-  TORCH_CHECK(layouts_->units, "EdgeSet::unit_tiles: expected a set that was born with units");
-  return layouts_->tiles;
-}
-
-const at::Tensor& EdgeSet::transposed_tiles() const {
-  const std::lock_guard lock(layouts_->mutex);
-  if (!layouts_->transposed_tiles.defined() || layouts_->missing.edges_per_head.defined()) {
-    layouts_->transposed_tiles = graph::transposed_tiles(layouts_->shape, tiles());
-    layouts_->missing = {};
-  }
-  return layouts_->transposed_tiles;
-}
-
-at::Tensor EdgeSet::transposed_tiles(const graph::SparseHeads& without) const {
-  const std::lock_guard lock(layouts_->mutex);
-  const bool there = layouts_->transposed_tiles.defined() &&
-                     (!layouts_->missing.edges_per_head.defined() || layouts_->missing == without);
-  if (!there) {
-    layouts_->transposed_tiles = graph::cuda_transposed_tiles(layouts_->shape, tiles(without), without);
-    layouts_->missing = without;
-  }
-  return layouts_->transposed_tiles;
-}
-
-const graph::EdgeUnits* EdgeSet::units() const {
-  return layouts_->units ? &*layouts_->units : nullptr;
-}
-
-const at::Tensor& EdgeSet::used_tiles() const {
-  const std::lock_guard lock(layouts_->mutex);
-  TORCH_CHECK_VALUE(device().is_cuda(), "EdgeSet::used_tiles: expected edges on CUDA; got ", device());
-  if (!layouts_->used_tiles.defined())
-    layouts_->used_tiles = graph::cuda_used_tiles(layouts_->shape, tiles());
-  return layouts_->used_tiles;
-}
-
-const TransposedEdges& EdgeSet::transposed() const {
-  const std::lock_guard lock(layouts_->mutex);
-  if (layouts_->transposed) return *layouts_->transposed;
-  const EdgeShape& shape = layouts_->shape;
-  TransposedEdges result;
-  if (device().is_cpu()) {
-    result.column_offsets = at::empty({shape.columns() + 1}, int64_on(device()));
-    result.row_indices = graph::on_huge_pages(at::empty_like(col_indices()));
-    result.edge_ids = graph::on_huge_pages(at::empty({edge_count()}, int64_on(device())));
-    kernels::cpu::TransposeParams params;
-    params.edges = {shape.heads, shape.queries, shape.keys, row_offsets().const_data_ptr<int64_t>(),
-                    col_indices().const_data_ptr<int32_t>()};
-    params.column_offsets = result.column_offsets.mutable_data_ptr<int64_t>();
-    params.row_indices = result.row_indices.mutable_data_ptr<int32_t>();
-    params.edge_ids = result.edge_ids.mutable_data_ptr<int64_t>();
-    params.column_offsets[0] = 0;
-    at::parallel_for(0, shape.batch * shape.heads, 1,
-                     [&](int64_t begin, int64_t end) { kernels::cpu::transpose_heads(params, begin, end); });
-  } else if (auto lists = graph::cuda_transposed_lists(shape, row_offsets(), col_indices())) {
-    result = std::move(*lists);
-  } else {
-    const at::Tensor rows = edge_rows();
-    const int64_t queries = std::max<int64_t>(shape.queries, 1);
-    const at::Tensor columns = rows.div(queries, "floor") * shape.keys + col_indices();
-    at::Tensor sorted;
-    std::tie(sorted, result.edge_ids) = at::sort(columns, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-    result.column_offsets = at::searchsorted(sorted, at::arange(shape.columns() + 1, int64_on(device())));
-    result.row_indices = rows.remainder(queries).to(at::kInt).index_select(0, result.edge_ids);
-  }
-  layouts_->transposed = std::move(result);
-  return *layouts_->transposed;
+  return layouts_->plan.tiles();
 }
 
 at::Tensor EdgeSet::to_mask() const {
@@ -335,35 +212,11 @@ EdgeSet EdgeSet::kept(const at::Tensor& keep) const {
 }
 
 at::Tensor EdgeSet::degrees() const {
-  const EdgeShape& s = shape();
-  const at::Tensor rows = has_csr() ? row_offsets().diff() : graph::tile_degrees(s, tiles());
-  return rows.view({s.batch, s.heads, s.queries});
+  return layouts_->degrees();
 }
 
 at::Tensor EdgeSet::edges_per_head() const {
-  const std::lock_guard lock(layouts_->mutex);
-  if (!layouts_->edges_per_head.defined()) layouts_->edges_per_head = degrees().sum(2);
-  return layouts_->edges_per_head;
-}
-
-graph::SparseHeads EdgeSet::sparse_heads(double density) const {
-  const std::lock_guard lock(layouts_->mutex);
-  if (layouts_->edges_per_head.defined()) layouts_->edges_per_head = layouts_->edges_per_head.contiguous();
-  return {edges_per_head(), density * static_cast<double>(shape().queries * shape().keys)};
-}
-
-graph::EdgeWindows EdgeSet::windows(double density, bool by_keys) const {
-  const std::lock_guard lock(layouts_->mutex);
-  TORCH_CHECK_VALUE(device().is_cuda(), "EdgeSet::windows: expected edges on CUDA; got ", device());
-  const graph::SparseHeads heads = sparse_heads(density);
-  auto& kept = layouts_->windows[by_keys];
-  if (kept && kept->heads.most_edges >= heads.most_edges) return {kept->entries, kept->turns, heads};
-  graph::EdgeWindows result = graph::edge_windows(layouts_->shape, tiles(), heads, by_keys);
-  if (layouts_->windows_asked_for[by_keys] >= density &&
-      result.entries.numel() * 4 <= graph::kKeptWindowBytes)
-    kept = result;
-  layouts_->windows_asked_for[by_keys] = density;
-  return result;
+  return layouts_->count_per_head();
 }
 
 at::Tensor EdgeSet::density(const std::optional<at::Tensor>& key_mask,
@@ -384,6 +237,6 @@ int64_t valid_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& key
   return (counts(query_mask, shape.queries) * counts(key_mask, shape.keys)).sum().item<int64_t>();
 }
 
-EdgeSet::EdgeSet(std::shared_ptr<Layouts> layouts) : layouts_(std::move(layouts)) {}
+EdgeSet::EdgeSet(std::shared_ptr<EdgeLayouts> layouts) : layouts_(std::move(layouts)) {}
 
 }  // namespace edgewise

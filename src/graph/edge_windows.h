@@ -1,5 +1,5 @@
 // Layouts of edges on a CUDA device for heads with few of them (kernels/cuda/windows/window_params.h). Which
-// heads these are is found out on the device, so that nobody waits for a count.
+// heads these are is found out on the device, so that the host waits for no count.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,9 +1,9 @@
 // Lists of edges of CUDA tensors.
 #pragma once
 
-#include <edgewise/graph/edge_set.h>
-
 #include <optional>
+
+#include "graph/edge_plan.h"
 
 namespace edgewise::graph {
 

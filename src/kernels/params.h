@@ -54,7 +54,7 @@ struct AttentionForwardParams {
   Accumulator<T>* exponentials = nullptr;  // [E]
 };
 
-// How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_credit.h.
+// How a row's attention gradient becomes credit for the learner; see edgewise/ops/edge_learner.h.
 enum class CreditRule : int32_t { kNone, kLogit, kPaper, kLeaveOneOut };
 constexpr bool needs_scores(CreditRule rule) {
   return rule == CreditRule::kPaper || rule == CreditRule::kLeaveOneOut;
@@ -81,31 +81,6 @@ struct AttentionBackwardParams {
   Accumulator<T>* logit_grads = nullptr;         // [E] dL/ds_ij
   CreditRule rule = CreditRule::kNone;
   Accumulator<T>* credit = nullptr;  // [E] dL/d(edge present); untouched when rule is kNone
-};
-
-// Rows and columns of the backward, a whole head at a time; weights and logit gradients of the rows are not
-// given, they stay in the kernel.
-template <typename T>
-struct HeadBackwardParams {
-  AttentionBackwardParams<T> rows;
-  T* grad_key = nullptr;    // [B*H*S, D]
-  T* grad_value = nullptr;  // [B*H*S, Dv]
-};
-
-// Rows of dense products over all keys, to be made sparse; see kernels/cpu/attention/masked_rows.h.
-template <typename T>
-struct MaskedRowsParams {
-  CsrView edges;
-  int64_t value_dim = 0;
-  double scale = 1;
-  int64_t first_row = 0;             // row of rows[0]
-  Accumulator<T>* rows = nullptr;    // [rows, S]: q . k, becomes weights
-  Accumulator<T>* shares = nullptr;  // [rows] 1 / sum of a row's weights, or null
-  Accumulator<T>* lse = nullptr;     // [B*H*L] or null
-  Accumulator<T>* products =
-      nullptr;                     // backward: [rows, S] g . v, becomes scale dL/ds; then rows are normalised
-  const T* grad_output = nullptr;  // [B*H*L, Dv], with products
-  const T* output = nullptr;       // the same
 };
 
 // What adding each absent edge would do: credit = sigmoid(s - lse) (u - ubar).

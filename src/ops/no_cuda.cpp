@@ -2,8 +2,8 @@
 // reference.
 #include <ATen/ops/empty.h>
 
-#include "ops/attention/cuda_choice.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/cuda_limits.h"
+#include "ops/attention/kernel_table.h"
 #include "ops/layers/cuda_rows.h"
 #include "ops/sample/cuda_sampling.h"
 #include "ops/sample/memberships.h"
@@ -17,51 +17,66 @@ namespace {
 constexpr const char* kWhy =
     "this build has no CUDA kernels (install the CUDA toolkit and configure again with -DEDGEWISE_CUDA=ON)";
 
+[[noreturn]] void not_built(const char* function) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, function, ": ", kWhy);
+}
+
 }  // namespace
 
-CudaChoice choose_cuda_attention(const AttentionInputs&, const EdgeCredit*) {
-  return {"", kWhy};
-}
-bool windows_fit(const EdgeShape&, at::Device) {
-  return false;
+CudaDevice cuda_device(at::Device) {
+  return {kWhy, 0};
 }
 std::optional<int64_t> cuda_edge_count(const EdgeSet&) {
   return std::nullopt;
 }
-AttentionForward cuda_forward(const AttentionInputs&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
+AttentionForward cuda_gather_forward(const AttentionInputs&) {
+  not_built("edge_attention");
 }
-AttentionBackward cuda_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
-                                const CreditRequest&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "edge_attention: ", kWhy);
+AttentionBackward cuda_gather_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
+                                       const at::Tensor&) {
+  not_built("edge_attention");
+}
+AttentionForward cuda_windows_forward(const AttentionInputs&) {
+  not_built("edge_attention");
+}
+AttentionBackward cuda_windows_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
+                                        const at::Tensor&) {
+  not_built("edge_attention");
+}
+AttentionForward cuda_tiles_forward(const AttentionInputs&) {
+  not_built("edge_attention");
+}
+AttentionBackward cuda_tiles_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
+                                      const at::Tensor&) {
+  not_built("edge_attention");
 }
 std::string cuda_square_refusal(const SquareCall&) {
   return kWhy;
 }
 SquareForward cuda_square_forward(const SquareCall&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "square_forward: ", kWhy);
+  not_built("square_forward");
 }
 SquareBackward cuda_square_backward(const SquareCall&, const SquareForward&, const at::Tensor&,
                                     const SquareCredit&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "square_backward: ", kWhy);
+  not_built("square_backward");
 }
 std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) {
   return kWhy;
 }
 EdgeSet cuda_sample(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_sbm_edges: ", kWhy);
+  not_built("sample_sbm_edges");
 }
 std::string cuda_probe_refusal(const EdgeSet&, int64_t) {
   return kWhy;
 }
 EdgeSet cuda_sample_probes(const EdgeSet&, const std::vector<double>&, const SampleOptions&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_probe_edges: ", kWhy);
+  not_built("sample_probe_edges");
 }
 bool cuda_samples_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
   return false;
 }
 EdgeSet cuda_sample_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "sample_sbm_edges: ", kWhy);
+  not_built("sample_sbm_edges");
 }
 std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t, int64_t) {
   return kWhy;
@@ -74,40 +89,40 @@ bool cuda_takes_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
 }
 at::Tensor cuda_layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, at::ScalarType,
                            const at::Tensor&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "layer_norm: ", kWhy);
+  not_built("layer_norm");
 }
 bool cuda_takes_add(const at::Tensor&, const at::Tensor&) {
   return false;
 }
 at::Tensor cuda_add_dropped(const at::Tensor&, const at::Tensor&, double) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "add_dropped: ", kWhy);
+  not_built("add_dropped");
 }
 bool cuda_takes_linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
   return false;
 }
 at::Tensor cuda_linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "linear: ", kWhy);
+  not_built("linear");
 }
 bool cuda_takes_embed(const EmbedInput&) {
   return false;
 }
 at::Tensor cuda_embed(const EmbedInput&, double) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "embed: ", kWhy);
+  not_built("embed");
 }
 bool cuda_takes_memberships(const MembershipInput&) {
   return false;
 }
 Memberships cuda_memberships(const MembershipInput&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "memberships: ", kWhy);
+  not_built("memberships");
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
+  not_built("rooted_walk");
 }
 bool cuda_token_walk_takes(const TokenWalk&, int64_t) {
   return false;
 }
 at::Tensor cuda_token_walk(const TokenWalk&, const CudaWalkRules&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "rooted_walk: ", kWhy);
+  not_built("rooted_walk");
 }
 
 at::Tensor step_memory(int64_t bytes, at::Device device) {
@@ -115,17 +130,17 @@ at::Tensor step_memory(int64_t bytes, at::Device device) {
 }
 struct StepGraphs::State {};
 StepGraphs::StepGraphs(c10::Device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraphs: ", kWhy);
+  not_built("StepGraphs");
 }
 StepGraphs::~StepGraphs() = default;
 void StepGraphs::wait() const {}
 struct StepGraph::Capture {};
 StepGraph::StepGraph(const StepGraphs&, const std::function<void()>&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraph: ", kWhy);
+  not_built("StepGraph");
 }
 StepGraph::~StepGraph() = default;
 void StepGraph::replay() {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "StepGraph: ", kWhy);
+  not_built("StepGraph");
 }
 
 }  // namespace edgewise::ops

@@ -15,7 +15,7 @@
 
 #include "graph/checks.h"
 #include "graph/csr_cuda.h"
-#include "ops/attention/attention_impl.h"
+#include "ops/attention/attention_call.h"
 #include "ops/attention/reference.h"
 
 namespace edgewise::ops {
@@ -64,7 +64,7 @@ struct Checked {
 
 Checked checked_inputs(const char* function, const at::Tensor& query, const at::Tensor& key,
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
-                       std::optional<double> scale) {
+                       std::optional<double> scale, const EdgeLearner* learner = nullptr) {
   check_attention_devices(function, query, key, value, row_offsets, col_indices);
   // Not EdgeSet::from_csr, whose messages would speak of a call that the user has not made.
   const EdgeShape shape = attention_shape(function, query, key);
@@ -76,7 +76,7 @@ Checked checked_inputs(const char* function, const at::Tensor& query, const at::
   const auto inputs = [&](const at::Tensor& offsets, const at::Tensor& columns) {
     const EdgeSet edges = EdgeSet::from_trusted_csr(shape, offsets, columns);
     functional::check_attention(query, key, value, edges, options);
-    return attention_inputs(query, key, value, edges, scale);
+    return attention_inputs(query, key, value, edges, scale, learner);
   };
   if (col_indices.is_cuda()) {
     TORCH_CHECK_VALUE(col_indices.size(0) <= shape.pairs(), function, ": expected at most ", shape.pairs(),
@@ -113,7 +113,7 @@ AttentionForward checked_forward(const AttentionInputs& in, const at::Tensor& ou
                         lse.scalar_type() == in.accumulator(),
                     "edge_attention_backward: expected lse ", in.accumulator(), " [B, H, L]; got ",
                     lse.scalar_type(), " of shape ", lse.sizes());
-  return {output, lse.contiguous(), {}};
+  return {output, lse.contiguous()};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
@@ -129,35 +129,31 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> edge_attention_backward(
       grad_output.sizes() == output.sizes() && grad_output.scalar_type() == output.scalar_type(),
       "edge_attention_backward: expected grad_output like output ", output.sizes(), "; got ",
       grad_output.scalar_type(), " of shape ", grad_output.sizes());
-  const AttentionBackward result = run_backward(in, checked_forward(in, output, lse), grad_output, {});
+  const AttentionBackward result = run_backward(in, checked_forward(in, output, lse), grad_output);
   const at::Tensor grad_query = result.query.contiguous(), grad_key = result.key.contiguous(),
                    grad_value = result.value.contiguous();
   checked.spoil({grad_query, grad_key, grad_value});
   return {grad_query, grad_key, grad_value};
 }
 
-// dL/d(edge present) on the given edges; see edgewise/ops/edge_credit.h for the estimators.
+// dL/d(edge present) on the given edges; see edgewise/ops/edge_learner.h for the estimators.
 at::Tensor edge_credit(const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key,
                        const at::Tensor& value, const at::Tensor& row_offsets, const at::Tensor& col_indices,
                        std::optional<double> scale, c10::string_view estimator,
                        c10::string_view present_form) {
   check_devices("edge_credit", {{"query", query}, {"grad_output", grad_output}});
-  const Checked checked = checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale);
+  EdgeLearner learner;
+  learner.rule = credit_rule(parse_estimator(estimator), parse_present_form(present_form));
+  const Checked checked =
+      checked_inputs("edge_credit", query, key, value, row_offsets, col_indices, scale, &learner);
   const AttentionInputs& in = checked.in;
-  // On a GPU only the plain versions give numbers per edge.
-  const AttentionForward forward =
-      run_forward(in, query.is_cpu() ? functional::Backend::kAuto : functional::Backend::kReference);
+  const AttentionForward forward = run_forward(in);
   TORCH_CHECK_VALUE(grad_output.sizes() == forward.output.sizes() &&
                         grad_output.scalar_type() == forward.output.scalar_type(),
                     "edge_credit: expected grad_output ", forward.output.scalar_type(), " of shape ",
                     forward.output.sizes(), "; got ", grad_output.scalar_type(), " of shape ",
                     grad_output.sizes());
-  EdgeCredit credit;
-  credit.estimator = parse_estimator(estimator);
-  credit.present_form = parse_present_form(present_form);
-  CreditRequest request;
-  request.rule = credit_rule(credit);
-  const at::Tensor result = run_backward(in, forward, grad_output, request).credit.contiguous();
+  const at::Tensor result = run_backward(in, forward, grad_output).credit.contiguous();
   checked.spoil(result);
   return result;
 }

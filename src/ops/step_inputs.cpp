@@ -97,6 +97,16 @@ HostNumber at_least_one(const HostNumber& number) {
   return result;
 }
 
+HostNumber pairs_per_head(const EdgeLearner& learner) {
+  return {learner.pairs_per_head, learner.replayed ? learner.replayed->pairs_per_head : nullptr};
+}
+
+std::function<std::vector<double>()> probe_rates_now(const std::vector<double>& rates,
+                                                     const std::shared_ptr<const ReplayedNumbers>& replayed) {
+  if (replayed && replayed->probe_rates) return replayed->probe_rates;
+  return [rates] { return rates; };
+}
+
 at::Tensor times(const at::Tensor& x, const HostNumber& number) {
   return is_recorded(number) ? x * recorded_number(x, number.again, /*inverse=*/false) : x * number.value;
 }

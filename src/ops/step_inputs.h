@@ -7,9 +7,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/random_stream.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace edgewise::ops {
@@ -73,6 +75,17 @@ struct HostNumber {
   std::function<double()> again = {};
 };
 HostNumber at_least_one(const HostNumber& number);
+
+// Of a learner: its numbers that follow from what stands in a mask, worked out again. Empty: they are the
+// same for every batch.
+struct ReplayedNumbers {
+  std::function<double()> pairs_per_head = {};
+  std::function<std::vector<double>()> probe_rates = {};
+};
+HostNumber pairs_per_head(const EdgeLearner& learner);
+// probe_rates as they are for the batch of a replay: a function, to be called whenever one begins.
+std::function<std::vector<double>()> probe_rates_now(const std::vector<double>& rates,
+                                                     const std::shared_ptr<const ReplayedNumbers>& replayed);
 
 // x * number and x / number, x of float or double. The same bits whether recorded or not: torch divides by a
 // number of the host, on a GPU, by multiplying with its inverse.

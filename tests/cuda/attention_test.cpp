@@ -9,8 +9,8 @@
 
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
-#include "ops/attention/cuda_choice.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/cuda_limits.h"
+#include "ops/attention/kernel_table.h"
 
 namespace edgewise {
 namespace {
@@ -55,20 +55,20 @@ struct Case {
   const char* kernel;
 };
 const std::vector<Case> kCases = {
-    {{2, 3, 200, 333}, 32, at::kBFloat16, 0.2, "tiles"},
-    {{1, 2, 64, 64}, 64, at::kBFloat16, 0.5, "tiles"},
-    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "gather"},
-    {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "gather"},
-    {{1, 2, 100, 1601}, 32, at::kBFloat16, 0.025, "windows and tiles"},
-    {{1, 2, 333, 900}, 64, at::kBFloat16, 0.025, "tiles"},
-    {{2, 2, 1000, 700}, 16, at::kBFloat16, 0.01, "gather"},
-    {{1, 3, 200, 333}, 16, at::kBFloat16, 0.2, "tiles"},
-    {{1, 2, 333, 200}, 128, at::kBFloat16, 0.2, "tiles"},
-    {{2, 3, 100, 133}, 32, at::kFloat, 0.2, "tiles"},
-    {{2, 3, 500, 633}, 32, at::kFloat, 0.005, "gather"},
-    {{1, 1, 1, 1}, 32, at::kBFloat16, 1.0, "tiles"},
-    {{2, 2, 130, 70}, 16, at::kFloat, 0.005, "gather"},
-    {{1, 2, 65, 129}, 128, at::kFloat, 0.005, "gather"},
+    {{2, 3, 200, 333}, 32, at::kBFloat16, 0.2, "cuda tiles"},
+    {{1, 2, 64, 64}, 64, at::kBFloat16, 0.5, "cuda tiles"},
+    {{2, 2, 1000, 700}, 32, at::kBFloat16, 0.01, "cuda gather"},
+    {{1, 2, 300, 500}, 64, at::kBFloat16, 0.01, "cuda gather"},
+    {{1, 2, 100, 1601}, 32, at::kBFloat16, 0.025, "cuda windows and tiles"},
+    {{1, 2, 333, 900}, 64, at::kBFloat16, 0.025, "cuda tiles"},
+    {{2, 2, 1000, 700}, 16, at::kBFloat16, 0.01, "cuda gather"},
+    {{1, 3, 200, 333}, 16, at::kBFloat16, 0.2, "cuda tiles"},
+    {{1, 2, 333, 200}, 128, at::kBFloat16, 0.2, "cuda tiles"},
+    {{2, 3, 100, 133}, 32, at::kFloat, 0.2, "cuda float tiles"},
+    {{2, 3, 500, 633}, 32, at::kFloat, 0.005, "cuda gather"},
+    {{1, 1, 1, 1}, 32, at::kBFloat16, 1.0, "cuda tiles"},
+    {{2, 2, 130, 70}, 16, at::kFloat, 0.005, "cuda gather"},
+    {{1, 2, 65, 129}, 128, at::kFloat, 0.005, "cuda gather"},
 };
 
 TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
@@ -84,10 +84,8 @@ TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
     const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
                                 g.to(at::kDouble), Backend::kReference);
     const EdgeSet device_edges = edges.to(at::kCUDA);
-    EXPECT_EQ(ops::choose_cuda_attention(
-                  ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), device_edges, {}), nullptr)
-                  .kernel,
-              c.kernel);
+    const ops::AttentionInputs call = ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), device_edges, {});
+    EXPECT_STREQ(ops::choose_kernel(call).name, c.kernel);
     const Result found = run(q.cuda(), k.cuda(), v.cuda(), device_edges, g.cuda(), Backend::kKernel);
     const double limit = c.dtype == at::kFloat ? 2e-5 : 1.5e-2;
     EXPECT_LE(relative_error(found.output, expected.output), limit) << to_string(c.shape);
@@ -115,10 +113,8 @@ TEST_F(CudaAttention, TakesEachHeadItsOwnWay) {
       return kit::randn({2, 2, tokens, dim}, seed, at::kBFloat16);
     };
     const at::Tensor q = make(450, 3), k = make(520, 4), v = make(520, 5);
-    EXPECT_EQ(
-        ops::choose_cuda_attention(ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), edges, {}), nullptr)
-            .kernel,
-        "windows and tiles");
+    const ops::AttentionInputs call = ops::attention_inputs(q.cuda(), k.cuda(), v.cuda(), edges, {});
+    EXPECT_STREQ(ops::choose_kernel(call).name, "cuda windows and tiles");
     const at::Tensor found = edge_attention(q.cuda(), k.cuda(), v.cuda(), edges);
     EXPECT_FALSE(edges.has_csr());
     const EdgeSet counted = EdgeSet::from_trusted_tiles(edges.shape(), edges.tiles()).to(at::kCPU);
@@ -282,7 +278,8 @@ TEST_F(CudaAttention, IsTheSameTwice) {
 // More than 2^32 bytes of tiles and 2^31 places of lists: the last item is what it is alone.
 TEST_F(CudaAttention, WindowsOfManyItemsAreThoseOfOne) {
   const EdgeShape shape{136, 1, 16384, 16384}, alone{1, 1, 16384, 16384};
-  if (!ops::windows_fit(shape, at::Device(at::kCUDA, 0))) GTEST_SKIP() << "needs a GPU with some 110 GB";
+  if (!ops::windows_fit(shape, ops::cuda_device(at::Device(at::kCUDA, 0)).bytes))
+    GTEST_SKIP() << "needs a GPU with some 110 GB";
   const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
   const EdgeSet edges = sample_sbm_edges(at::full({shape.batch, 1, shape.queries, 8}, 0.5, bf16),
                                          at::full({shape.batch, 1, shape.keys, 8}, 0.001, bf16), {});

@@ -22,7 +22,8 @@ class CudaCsr : public kit::CudaTest {
     kit::CudaTest::SetUp();
     if (IsSkipped()) return;
     const at::Tensor x = kit::randn({1, 1, 2, 32}, 1).to(at::kBFloat16).cuda();
-    if (explain_attention(x, x, x, EdgeSet::full({1, 1, 2, 2}, x.device())).implementation == "reference")
+    if (explain_attention(x, x, x, EdgeSet::full({1, 1, 2, 2}, x.device()))
+            .implementation.starts_with("reference"))
       GTEST_SKIP() << "no kernels for this GPU";
   }
 };

@@ -5,14 +5,16 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
-#include "graph/edge_windows.h"
+#include "graph/edge_plan.h"
 #include "kit/devices.h"
 #include "kit/probe_options.h"
 #include "kit/random_inputs.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/sample/cuda_sampling.h"
 
 namespace edgewise {
 namespace {
+
+using graph::EdgePlan;
 
 class CudaSample : public kit::CudaTest {};
 
@@ -73,7 +75,7 @@ TEST_F(CudaSample, DrawsTheUnitsOfTheCpu) {
       const EdgeSet found = sample_probe_edges(
           tiles ? EdgeSet::from_trusted_tiles(shape, on_device.tiles()) : on_device, {0.1, 0.3}, options);
       EXPECT_TRUE(at::equal(found.to_mask().cpu(), expected.to_mask())) << restricted << tiles;
-      ASSERT_EQ(found.units() != nullptr, tiles);
+      ASSERT_EQ(EdgePlan::of(found).units() != nullptr, tiles);
       if (!tiles || restricted) continue;
       // Every square that exists, by the probes it holds; none of them is without absent pairs.
       const auto flags = [](const at::Tensor& mask) {  // [B*H, squares, squares]
@@ -92,8 +94,8 @@ TEST_F(CudaSample, DrawsTheUnitsOfTheCpu) {
         return at::equal(bits.narrow(1, 0, expected_flags.size(1)).narrow(2, 0, expected_flags.size(2)),
                          expected_flags);
       };
-      EXPECT_TRUE(agree(found.units()->by_queries, flags(expected.to_mask())));
-      EXPECT_TRUE(agree(found.units()->by_keys, flags(expected.to_mask().transpose(2, 3))));
+      EXPECT_TRUE(agree(EdgePlan::of(found).units()->by_queries, flags(expected.to_mask())));
+      EXPECT_TRUE(agree(EdgePlan::of(found).units()->by_keys, flags(expected.to_mask().transpose(2, 3))));
     }
 }
 
@@ -103,10 +105,11 @@ TEST_F(CudaSample, ClearsWhatIsOutsideOfUnits) {
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.2, 1)).to(at::kCUDA);
   const EdgeSet probes = sample_probe_edges(EdgeSet::from_trusted_tiles(shape, edges.tiles()), {0.02, 0.05},
                                             kit::probe_options(shape, /*restricted=*/false));
-  ASSERT_NE(probes.units(), nullptr);
+  ASSERT_NE(EdgePlan::of(probes).units(), nullptr);
   const at::Tensor whole = probes.tiles().clone();  // [6, row tiles, column tiles, 4 x 32]
   const int64_t rows = whole.size(1), columns = whole.size(2);
-  const at::Tensor chosen = probes.units()
+  const at::Tensor chosen = EdgePlan::of(probes)
+                                .units()
                                 ->by_queries.narrow(2, 0, columns)
                                 .ne(0)
                                 .view({6, rows, 4, columns})
@@ -116,15 +119,16 @@ TEST_F(CudaSample, ClearsWhatIsOutsideOfUnits) {
       at::where(chosen, whole.view({6, rows, columns, 4, 32}), at::full({}, -1, whole.options()))
           .reshape(whole.sizes());
   ASSERT_FALSE(at::equal(dirt, whole));
-  const EdgeSet set = EdgeSet::from_trusted_units(shape, dirt.clone(), *probes.units());
-  EXPECT_TRUE(at::equal(set.unit_tiles(), dirt));
+  const EdgeSet set = graph::edges_in_units(shape, dirt.clone(), *EdgePlan::of(probes).units());
+  EdgePlan& plan = EdgePlan::of(set);
+  EXPECT_TRUE(at::equal(plan.unit_tiles(), dirt));
   const graph::SparseHeads few{at::arange(6, whole.options().dtype(at::kLong)).view({2, 3}), 2};
-  EXPECT_TRUE(at::equal(set.tiles(few).narrow(0, 3, 3), whole.narrow(0, 3, 3)));
-  EXPECT_TRUE(at::equal(set.unit_tiles().narrow(0, 0, 3), dirt.narrow(0, 0, 3)));
-  EXPECT_TRUE(
-      at::equal(set.transposed_tiles(few).narrow(0, 3, 3), probes.transposed_tiles().narrow(0, 3, 3)));
+  EXPECT_TRUE(at::equal(plan.tiles(few).narrow(0, 3, 3), whole.narrow(0, 3, 3)));
+  EXPECT_TRUE(at::equal(plan.unit_tiles().narrow(0, 0, 3), dirt.narrow(0, 0, 3)));
+  EXPECT_TRUE(at::equal(plan.transposed_tiles(few).narrow(0, 3, 3),
+                        EdgePlan::of(probes).transposed_tiles().narrow(0, 3, 3)));
   EXPECT_TRUE(at::equal(set.tiles(), whole));
-  EXPECT_TRUE(at::equal(set.transposed_tiles(), probes.transposed_tiles()));
+  EXPECT_TRUE(at::equal(plan.transposed_tiles(), EdgePlan::of(probes).transposed_tiles()));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "kit/devices.h"
 #include "kit/float32_matmul_guard.h"
 #include "kit/random_inputs.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/kernel_table.h"
 
 namespace edgewise {
 namespace {
@@ -76,8 +76,7 @@ Found found_by(const Inputs& in, const EdgeSet& edges, functional::EdgeAttention
 }
 std::string kernel_of(const Inputs& given, const EdgeSet& edges) {
   const Inputs in = given.to(at::kCUDA, at::kFloat);
-  return ops::choose_cuda_attention(ops::attention_inputs(in.query, in.key, in.value, edges, {}), nullptr)
-      .kernel;
+  return ops::choose_kernel(ops::attention_inputs(in.query, in.key, in.value, edges, {})).name;
 }
 EdgeSet random_edges(const EdgeShape& shape, double density) {
   at::Tensor mask = kit::random_mask(shape, density, 5);
@@ -118,7 +117,9 @@ TEST_F(CudaFloatTiles, AgreeWithTheReference) {
         const EdgeSet edges = random_edges(shape, shape.queries == 1 ? 1.0 : 0.2),
                       on_device = edges.to(at::kCUDA);
         const Inputs in(shape, dim);
-        EXPECT_EQ(kernel_of(in, on_device), matmul == Float32Matmul::kIeee ? "gather" : "tiles") << name;
+        EXPECT_EQ(kernel_of(in, on_device),
+                  matmul == Float32Matmul::kIeee ? "cuda gather" : "cuda float tiles")
+            << name;
         const Found found = found_by(in, on_device);
         expect_close(found, expected_of(in, edges), matmul, name);
         if (shape.queries > 9) {
@@ -243,14 +244,19 @@ TEST_F(CudaFloatTiles, FollowTorchsSwitch) {
   const Inputs in = Inputs(shape, 32).to(at::kCUDA, at::kFloat);
   const auto choice = [&] { return explain_attention(in.query, in.key, in.value, edges); };
   at::globalContext().setFloat32MatmulPrecision("highest");
-  EXPECT_EQ(choice().implementation, "tiles");
-  EXPECT_THAT(choice().reason, HasSubstr("tf32x3 (torch does not allow TF32)"));
+  EXPECT_EQ(choice().implementation, "cuda float tiles");
+  EXPECT_EQ(float32_matmul(), Float32Matmul::kTf32x3);
+  EXPECT_EQ(float32_matmul_reason(), "torch does not allow TF32");
   at::globalContext().setFloat32MatmulPrecision("high");
-  EXPECT_THAT(choice().reason, HasSubstr("tf32 (torch allows TF32)"));
+  EXPECT_EQ(float32_matmul(), Float32Matmul::kTf32);
+  EXPECT_EQ(float32_matmul_reason(), "torch allows TF32");
   {
     const ForcedFloat32Matmul forced(Float32Matmul::kIeee);
-    EXPECT_EQ(choice().implementation, "gather");
-    EXPECT_THAT(choice().reason, HasSubstr("ieee (set_float32_matmul)"));
+    const AttentionChoice found = choice();
+    EXPECT_EQ(found.implementation, "cuda gather");
+    const auto tiles = std::ranges::find(found.kernels, "cuda float tiles", &KernelAnswer::kernel);
+    ASSERT_NE(tiles, found.kernels.end());
+    EXPECT_THAT(tiles->refusal, HasSubstr("no IEEE products of float32 (set_float32_matmul)"));
   }
   at::globalContext().setFloat32MatmulPrecision("highest");
 }

@@ -11,7 +11,7 @@
 #include "kit/devices.h"
 #include "kit/float32_matmul_guard.h"
 #include "kit/random_inputs.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/kernel_table.h"
 
 namespace edgewise {
 namespace {
@@ -153,10 +153,10 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, at::ScalarType
   };
   const at::Tensor q = make(shape.queries, c.dim, 1, false), k = make(shape.keys, c.dim, 2, false),
                    v = make(shape.keys, c.dim, 3, false);
-  EdgeCredit credit;
+  EdgeLearner credit;
   credit.query_membership = make(shape.queries, c.clusters, 4, true);
   credit.key_side = make(shape.keys, c.clusters, 5, true);
-  credit.estimator = c.estimator;
+  credit.rule = credit_rule(c.estimator, PresentForm::kSoftmax);
   credit.gradient_clip = c.clip;
   credit.pairs_per_head = 1000;
   if (c.probes) {
@@ -181,18 +181,18 @@ Grads run(const Case& c, at::Device device, at::ScalarType dtype, at::ScalarType
     credit.discarded =
         EdgeSet::from_mask(kit::random_mask(shape, 0.1, 9)).minus(edges).minus(probes).to(device);
   if (device.is_cuda()) {
-    ops::AttentionInputs inputs = ops::attention_inputs(q, k, v, device_edges, {});
+    ops::AttentionInputs inputs = ops::attention_inputs(q, k, v, device_edges, {}, &credit);
     inputs.dropout_p = c.dropout;
     inputs.gradients_follow = true;
-    ops::serve_learner(inputs, credit);
-    const auto choice = ops::choose_cuda_attention(inputs, &credit);
-    std::string kernel = !c.fixed && c.edge_density < (c.dropout > 0 ? 0.004 : 0.02) ? "gather" : "tiles";
+    const std::string choice = ops::choose_kernel(inputs).name;
+    const std::string tiles = dtype == at::kFloat ? "cuda float tiles" : "cuda tiles";
+    std::string kernel = !c.fixed && c.edge_density < (c.dropout > 0 ? 0.004 : 0.02) ? "cuda gather" : tiles;
     const bool rare_but_fixed = c.fixed && c.edge_density < 0.02;
-    if ((c.has_windows() || rare_but_fixed) && dtype == at::kBFloat16) kernel = "windows and tiles";
-    if (dtype == at::kFloat && float32_matmul() == Float32Matmul::kIeee) kernel = "gather";
+    if ((c.has_windows() || rare_but_fixed) && dtype == at::kBFloat16) kernel = "cuda windows and tiles";
+    if (dtype == at::kFloat && float32_matmul() == Float32Matmul::kIeee) kernel = "cuda gather";
     // In float32 rare edges go as is predicted.
-    if (dtype == at::kBFloat16 || kernel != "gather" || float32_matmul() == Float32Matmul::kIeee) {
-      EXPECT_EQ(choice.kernel, kernel) << choice.reason;
+    if (dtype == at::kBFloat16 || kernel != "cuda gather" || float32_matmul() == Float32Matmul::kIeee) {
+      EXPECT_EQ(choice, kernel);
     }
   }
   functional::EdgeAttentionOptions options;
@@ -278,6 +278,58 @@ TEST_F(CudaLearner, GetsTheGradientsOfTheReferenceInFloat32) {
     }
   }
   for (const auto& [name, value] : largest) RecordProperty(name, std::to_string(value * 1e6) + "e-6");
+}
+
+// A learner with values of its own, such as a policy: whatever the density and the layout of the edges, by
+// the same kernel, and the same twice.
+TEST_F(CudaLearner, GetsANumberPerEdgeAndPerProbe) {
+  const EdgeShape shape{2, 2, 150, 170};
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    for (const double density : {0.02, 0.3})
+      for (const double dropout : {0.0, 0.2})
+        for (const CreditRule rule : {CreditRule::kLogit, CreditRule::kPaper, CreditRule::kLeaveOneOut}) {
+          at::Tensor mask = kit::random_mask(shape, density, 1);
+          mask.select(2, 7).fill_(false);
+          const EdgeSet edges = EdgeSet::from_mask(mask),
+                        probes = EdgeSet::from_mask(
+                            kit::random_mask(shape, 0.05, 2).logical_and(mask.logical_not()));
+          const auto numbers = [&](at::Device device, at::ScalarType type, bool tiles) {
+            const auto make = [&](int64_t tokens, int64_t seed) {
+              return kit::randn({2, 2, tokens, 32}, seed, dtype).to(device, type);
+            };
+            EdgeSet given = edges.to(device);
+            if (tiles) given = EdgeSet::from_trusted_tiles(shape, given.tiles());
+            const at::ScalarType real = type == at::kDouble ? at::kDouble : at::kFloat;
+            EdgeLearner learner;
+            learner.rule = rule;
+            learner.values = at::zeros({edges.edge_count()}, real).to(device).requires_grad_();
+            learner.probes = probes.to(device);
+            learner.probe_rates = {0.5, 0.25};
+            learner.probe_values = at::zeros({probes.edge_count()}, real).to(device).requires_grad_();
+            functional::EdgeAttentionOptions options;
+            options.dropout_p = dropout;
+            options.random = {.seed = 5};
+            if (device.is_cuda()) {
+              ops::AttentionInputs call =
+                  ops::attention_inputs(make(150, 3), make(170, 4), make(170, 5), given, {}, &learner);
+              call.dropout_p = dropout;
+              EXPECT_STREQ(ops::choose_kernel(call).name, "cuda gather");
+            }
+            functional::edge_attention(make(150, 3), make(170, 4), make(170, 5), given, learner, options)
+                .output.backward(make(150, 6));
+            return std::pair(learner.values.grad(), learner.probe_values.grad());
+          };
+          const auto expected = numbers(at::kCPU, at::kDouble, false);
+          for (const bool tiles : {false, true}) {
+            const auto found = numbers(at::kCUDA, dtype, tiles), again = numbers(at::kCUDA, dtype, tiles);
+            const std::string name = c10::str(dtype, ", density ", density, ", dropout ", dropout, ", rule ",
+                                              static_cast<int>(rule), tiles ? ", tiles" : ", lists");
+            const double limit = dtype == at::kFloat ? 2e-5 : 2e-2;
+            EXPECT_LE(error(found.first, expected.first), limit) << name;
+            EXPECT_LE(error(found.second, expected.second), limit) << name << ", probes";
+            EXPECT_TRUE(at::equal(found.first, again.first) && at::equal(found.second, again.second)) << name;
+          }
+        }
 }
 
 }  // namespace

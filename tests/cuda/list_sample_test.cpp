@@ -7,10 +7,11 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "graph/edge_plan.h"
 #include "kit/devices.h"
 #include "kit/probe_options.h"
 #include "kit/random_inputs.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/kernel_table.h"
 #include "ops/sample/cuda_sampling.h"
 
 namespace edgewise {
@@ -104,7 +105,8 @@ TEST_F(CudaLists, ByKeysAreTheCpus) {
     mask.select(3, 1).fill_(true);
     mask.select(3, 2).fill_(false);
     const EdgeSet edges = EdgeSet::from_mask(mask), on_device = edges.to(at::kCUDA);
-    const TransposedEdges &expected = edges.transposed(), &found = on_device.transposed();
+    const graph::TransposedEdges &expected = graph::EdgePlan::of(edges).transposed(),
+                                 &found = graph::EdgePlan::of(on_device).transposed();
     EXPECT_TRUE(at::equal(found.column_offsets.cpu(), expected.column_offsets)) << to_string(shape);
     EXPECT_TRUE(at::equal(found.row_indices.cpu(), expected.row_indices)) << to_string(shape);
   }
@@ -150,7 +152,7 @@ TEST_F(CudaLists, ServeALearnedLayerOverALongSequence) {
   SampleOptions options;
   options.random = {.seed = 5};
   options.probe_unit = 16;
-  EdgeCredit credit;
+  EdgeLearner credit;
   credit.query_membership = membership;
   credit.key_side = side;
   credit.probe_rates = {64.0 / static_cast<double>(n)};
@@ -162,10 +164,9 @@ TEST_F(CudaLists, ServeALearnedLayerOverALongSequence) {
   ASSERT_TRUE(edges.has_csr());
   credit.probes = sample_probe_edges(edges, credit.probe_rates, options);
   ASSERT_TRUE(credit.probes->has_csr());
-  ops::AttentionInputs inputs = ops::attention_inputs(query, key, value, edges, {});
+  ops::AttentionInputs inputs = ops::attention_inputs(query, key, value, edges, {}, &credit);
   inputs.gradients_follow = true;
-  ops::serve_learner(inputs, credit);
-  ASSERT_EQ(ops::choose_cuda_attention(inputs, &credit).kernel, "gather");
+  ASSERT_STREQ(ops::choose_kernel(inputs).name, "cuda gather");
   functional::edge_attention(query, key, value, edges, credit).output.sum().backward();
   EXPECT_LT(held().peak - before, int64_t{1} << 30);
   const double expected =
@@ -174,7 +175,7 @@ TEST_F(CudaLists, ServeALearnedLayerOverALongSequence) {
 
   // The same on the CPU, in fp32, with the same edges; and probes of its own, which are the same too.
   const auto fp32 = [](const at::Tensor& x) { return x.detach().cpu().to(at::kFloat).requires_grad_(); };
-  EdgeCredit on_cpu = credit;
+  EdgeLearner on_cpu = credit;
   on_cpu.query_membership = fp32(membership);
   on_cpu.key_side = fp32(side);
   const EdgeSet cpu_edges = edges.to(at::kCPU);

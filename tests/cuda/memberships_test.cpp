@@ -117,7 +117,7 @@ TEST_F(CudaMemberships, GiveAChoiceItsPenalty) {
     return x.to(at::kDouble).masked_fill(request.key_mask->logical_not().view({2, 1, 200, 1}), 0).sum(2);
   };
   const at::Tensor expected =
-      (counted(choice.credit->query_membership) * counted(choice.credit->key_side)).sum(2).sum(0) /
+      (counted(choice.learner->query_membership) * counted(choice.learner->key_side)).sum(2).sum(0) /
       (2.0 * 150 * 150);
   EXPECT_LT(distance(choice.density_penalty, expected), 1e-5);
   const auto grads = torch::autograd::grad({choice.density_penalty.sum()}, {nodes.all, sbm->clusters});

@@ -35,7 +35,7 @@ class CarelessEdges : public EdgeSource {
     choice.density = at::full({kHeads}, 2.78, at::kDouble);  // its own count, of forbidden pairs too
     if (!learns_) return choice;
     values = at::zeros({edges.edge_count()}).requires_grad_();
-    choice.policy.emplace().effect = EdgeEffect{.values = values, .rule = EffectRule::kLogit, .order = {}};
+    choice.learner.emplace().values = values;
     return choice;
   }
 
@@ -53,7 +53,7 @@ class CarefulEdges : public CarelessEdges {
     EdgeChoice choice;
     choice.edges = EdgeSet::from_mask(mask(request.shape()) & request.allowed());
     values = at::zeros({choice.edges.edge_count()}).requires_grad_();
-    choice.policy.emplace().effect = EdgeEffect{.values = values, .rule = EffectRule::kLogit, .order = {}};
+    choice.learner.emplace().values = values;
     return choice;
   }
   bool respects_masks() const override { return true; }
@@ -237,17 +237,17 @@ TEST(AllowedChoice, ProbesOfALearnerKeepToTheMasks) {
       const EdgeSet drawn = EdgeSet::from_mask(CarelessEdges::mask(request.shape()));
       EdgeChoice choice;
       choice.edges = drawn;
-      choice.credit.emplace();
-      choice.credit->probes = EdgeSet::full(request.shape()).minus(drawn);
-      choice.credit->fixed = drawn;
+      choice.learner.emplace();
+      choice.learner->probes = EdgeSet::full(request.shape()).minus(drawn);
+      choice.learner->fixed = drawn;
       return choice;
     }
   } source;
   const EdgeRequest request = request_of(9, 2, true, true);
   const EdgeChoice choice = allowed_choice(source, request);
   const at::Tensor drawn = CarelessEdges::mask(request.shape()), allowed = allowed_pairs(request);
-  EXPECT_TRUE(at::equal(choice.credit->probes->to_mask(), drawn.logical_not() & allowed));
-  EXPECT_TRUE(at::equal(choice.credit->fixed->to_mask(), drawn & allowed));
+  EXPECT_TRUE(at::equal(choice.learner->probes->to_mask(), drawn.logical_not() & allowed));
+  EXPECT_TRUE(at::equal(choice.learner->fixed->to_mask(), drawn & allowed));
 }
 
 TEST(AllowedChoice, WrongShapesAreRefused) {

@@ -42,11 +42,11 @@ class MaskBytes : public kit::DeviceTest {
     if (expected.density_penalty.defined()) {
       EXPECT_TRUE(at::equal(found.density_penalty, expected.density_penalty)) << what;
     }
-    if (expected.credit) {
-      EXPECT_EQ(found.credit->pairs_per_head, expected.credit->pairs_per_head) << what;
-      EXPECT_EQ(found.credit->probe_rates, expected.credit->probe_rates) << what;
-      if (expected.credit->probes) {
-        EXPECT_TRUE(kit::same_edges(*found.credit->probes, *expected.credit->probes)) << what;
+    if (expected.learner) {
+      EXPECT_EQ(found.learner->pairs_per_head, expected.learner->pairs_per_head) << what;
+      EXPECT_EQ(found.learner->probe_rates, expected.learner->probe_rates) << what;
+      if (expected.learner->probes) {
+        EXPECT_TRUE(kit::same_edges(*found.learner->probes, *expected.learner->probes)) << what;
       }
     }
     if (expected.policy) {

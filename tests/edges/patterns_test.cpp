@@ -70,9 +70,9 @@ TEST(Patterns, UnionGivesTheLearnerNoCreditForFixedEdges) {
   const EdgeChoice alone = sbm->choose(ask), united = both.choose(ask);
   const at::Tensor fixed = band(12, 12, 1), mask = united.edges.to_mask();
   EXPECT_TRUE(at::equal(mask, fixed | alone.edges.to_mask()));
-  ASSERT_TRUE(united.credit && united.credit->fixed && united.credit->probes);
-  EXPECT_TRUE(at::equal(united.edges.minus(*united.credit->fixed).to_mask(), mask & ~fixed));
-  EXPECT_FALSE((united.credit->probes->to_mask() & fixed).any().item<bool>());
+  ASSERT_TRUE(united.learner && united.learner->fixed && united.learner->probes);
+  EXPECT_TRUE(at::equal(united.edges.minus(*united.learner->fixed).to_mask(), mask & ~fixed));
+  EXPECT_FALSE((united.learner->probes->to_mask() & fixed).any().item<bool>());
   EXPECT_EQ(both.parameters().size(), sbm->parameters().size());  // the union owns its sources
   EXPECT_THROW(UnionEdges({sbm, std::make_shared<SbmEdgesImpl>(options)}).choose(ask), c10::Error);
   EXPECT_THROW(UnionEdges({}), c10::Error);

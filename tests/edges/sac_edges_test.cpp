@@ -402,7 +402,7 @@ TEST(SacEdges, AllLayersShareTheFirstOnesChoice) {
   const EdgeChoice shared = second->choose(other);
   EXPECT_TRUE(same_edges(chosen.edges, shared.edges));
   EXPECT_FALSE(shared.policy->log_prob.defined()) << "actions count once";
-  EXPECT_TRUE(shared.policy->effect.has_value());
+  EXPECT_TRUE(shared.learner.has_value());
 }
 
 TEST(SacEdges, DistanceBuckets) {
@@ -511,7 +511,7 @@ TEST_P(Walks, CausalChoicesDoNotFeelTheFuture) {
       request.tokens.narrow(1, 8, 5).add_(future);
       const EdgeChoice choice = source->choose(request);
       const at::Tensor first = choice.edges.to_mask().narrow(2, 0, 8);
-      return std::pair(first, choice.policy->effect->values.narrow(0, 0, 1 + 7 * 2).clone());
+      return std::pair(first, choice.learner->values.narrow(0, 0, 1 + 7 * 2).clone());
     };
     const auto before = rows(0), after = rows(3);
     EXPECT_TRUE(at::equal(before.first, after.first));

@@ -4,7 +4,7 @@
 // item_gradients() gives each draw's own gradient of the node projection: mean, standard error and variance
 // come from those.
 #include <edgewise/edges/sac_edges.h>
-#include <edgewise/ops/edge_effect.h>
+#include <edgewise/ops/functional.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -45,8 +45,8 @@ struct Problem {
     const at::Tensor query = q.expand({copies, 1, n, 4}).contiguous(),
                      key = k.expand({copies, 1, n, 4}).contiguous(),
                      value = v.expand({copies, 1, n, 4}).contiguous();
-    return reward(choice.policy && choice.policy->effect
-                      ? functional::edge_attention(query, key, value, choice.edges, *choice.policy->effect)
+    return reward(choice.learner
+                      ? functional::edge_attention(query, key, value, choice.edges, *choice.learner).output
                       : functional::edge_attention(query, key, value, choice.edges));
   }
 };
@@ -127,7 +127,7 @@ Statistics sampled_gradient(const Problem& problem, const SacEdgesOptions& optio
   const at::Tensor rewards = problem.reward_of(choice);
   // Items are draws of one input: each stands for itself, hence sums.
   at::Tensor loss = policy_loss(*choice.policy, rewards).sum();
-  if (choice.policy->effect) loss = loss - rewards.sum();
+  if (choice.learner) loss = loss - rewards.sum();
   loss.backward();
   const at::Tensor each = item_gradients(*choice.policy);
   const at::Tensor variance = each.var(0);
@@ -268,7 +268,7 @@ TEST(Estimators, ImproveTheReward) {
       const EdgeChoice choice = source->choose(request);
       const at::Tensor rewards = problem.reward_of(choice);
       at::Tensor loss = policy_loss(*choice.policy, rewards).mean();
-      if (choice.policy->effect) loss = loss - rewards.mean();
+      if (choice.learner) loss = loss - rewards.mean();
       loss.backward();
       adam.step();
       choice.policy->rewards->observe(rewards);

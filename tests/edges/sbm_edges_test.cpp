@@ -110,7 +110,7 @@ TEST(SbmEdges, PaddingCountsOnlyWherePublished) {
     EXPECT_NEAR(choice.density.mean().item<double>(), 0.25, 0.03);  // of all pairs, or of the valid ones
     const double edges_found = static_cast<double>(choice.edges.edge_count());
     EXPECT_NEAR(edges_found, 0.25 * 2 * 2 * 20 * 20, 0.2 * edges_found);  // the same edges are computed
-    EXPECT_EQ(choice.credit->discarded.has_value(), preset == SbmPreset::kPublished);
+    EXPECT_EQ(choice.learner->discarded.has_value(), preset == SbmPreset::kPublished);
   }
 }
 
@@ -204,15 +204,15 @@ TEST(SbmEdges, ExpectedLossGradientReachesEveryParameterExactly) {
   edges->zero_grad();
   const at::Tensor chance_p = probability().detach();
   for (int64_t n = 0; n < 16; ++n) {
-    EdgeCredit credit;
-    credit.query_membership = edges->membership(ask.query);
-    credit.key_side = edges->key_side(edges->membership(ask.key));
-    credit.present_form = PresentForm::kLeaveOneOut;
-    credit.probes = EdgeSet::from_mask(~mask_of(n));
-    credit.probe_rates = {1};
+    EdgeLearner learner;
+    learner.query_membership = edges->membership(ask.query);
+    learner.key_side = edges->key_side(edges->membership(ask.key));
+    learner.rule = CreditRule::kLeaveOneOut;
+    learner.probes = EdgeSet::from_mask(~mask_of(n));
+    learner.probe_rates = {1};
     const double chance = at::where(mask_of(n), chance_p, 1 - chance_p).prod().item<double>();
     const auto out =
-        functional::edge_attention(ask.query, ask.key, value, EdgeSet::from_mask(mask_of(n)), credit);
+        functional::edge_attention(ask.query, ask.key, value, EdgeSet::from_mask(mask_of(n)), learner);
     (chance * (out.output * weight).sum()).backward();  // gradients add up to the mean
   }
   expect_gradient(expected_loss, parameters, gradients_of(parameters), 1e-7);
@@ -224,7 +224,7 @@ TEST(SbmEdges, SelfLoopsAreAlwaysThereAndTeachNothing) {
   SbmEdges edges(options);
   const EdgeChoice choice = edges->choose(request(1, 2, 15, 8));
   EXPECT_TRUE(choice.edges.to_mask().diagonal(0, 2, 3).all().item<bool>());
-  EXPECT_FALSE(choice.edges.minus(*choice.credit->fixed).to_mask().diagonal(0, 2, 3).any().item<bool>());
+  EXPECT_FALSE(choice.edges.minus(*choice.learner->fixed).to_mask().diagonal(0, 2, 3).any().item<bool>());
 }
 
 class SbmEdgesOn : public kit::DeviceTest {};
@@ -243,10 +243,10 @@ TEST_P(SbmEdgesOn, EveryDeviceDiscardsWhatItDrewOnPadding) {
   const at::Tensor mask = (at::arange(70).unsqueeze(0) < at::tensor({70, 33, 1}).unsqueeze(1)).to(device());
   ask.key_mask = mask;
   const EdgeChoice some = edges->choose(ask);
-  ASSERT_TRUE(some.credit->discarded.has_value());
+  ASSERT_TRUE(some.learner->discarded.has_value());
   const at::Tensor valid = mask.view({3, 1, 1, 70}) & mask.view({3, 1, 70, 1}), drawn = all.edges.to_mask();
   EXPECT_TRUE(at::equal(some.edges.to_mask(), drawn & valid));
-  EXPECT_TRUE(at::equal(some.credit->discarded->to_mask(), drawn & ~valid));
+  EXPECT_TRUE(at::equal(some.learner->discarded->to_mask(), drawn & ~valid));
   EXPECT_TRUE(at::equal(some.density.cpu(), all.density.cpu()));
 }
 
@@ -257,12 +257,12 @@ TEST(SbmEdges, ProbesOnlyInTrainingAndWithinTheirBudget) {
   options.probe_unit = 1;
   SbmEdges edges(options);
   const EdgeChoice choice = edges->choose(request(1, 1, 120, 8));
-  ASSERT_TRUE(choice.credit->probes);
-  EXPECT_EQ(choice.credit->probe_rates, std::vector<double>{3.0 / 120});
-  EXPECT_NEAR(static_cast<double>(choice.credit->probes->edge_count()), 0.75 * 3 * 120, 80);
-  EXPECT_EQ((choice.credit->probes->to_mask() & choice.edges.to_mask()).sum().item<int64_t>(), 0);
+  ASSERT_TRUE(choice.learner->probes);
+  EXPECT_EQ(choice.learner->probe_rates, std::vector<double>{3.0 / 120});
+  EXPECT_NEAR(static_cast<double>(choice.learner->probes->edge_count()), 0.75 * 3 * 120, 80);
+  EXPECT_EQ((choice.learner->probes->to_mask() & choice.edges.to_mask()).sum().item<int64_t>(), 0);
   edges->eval();
-  EXPECT_FALSE(edges->choose(request(1, 1, 120, 8)).credit->probes.has_value());
+  EXPECT_FALSE(edges->choose(request(1, 1, 120, 8)).learner->probes.has_value());
 }
 
 TEST(SbmEdges, ProbesInUnitsAreAbsentPairsOfWholeSquares) {
@@ -274,7 +274,7 @@ TEST(SbmEdges, ProbesInUnitsAreAbsentPairsOfWholeSquares) {
   const auto squares = [](const at::Tensor& mask) {
     return mask.view({2, 2, 4, 16, 4, 16}).sum(at::IntArrayRef{3, 5});
   };
-  const at::Tensor probes = squares(choice.credit->probes->to_mask()),
+  const at::Tensor probes = squares(choice.learner->probes->to_mask()),
                    absent = squares(~choice.edges.to_mask());
   EXPECT_TRUE(((probes == 0) | (probes == absent)).all().item<bool>());
   EXPECT_GT(probes.sum().item<int64_t>(), 0);

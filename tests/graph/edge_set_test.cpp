@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "graph/edge_plan.h"
 #include "kit/random_inputs.h"
 #include "kit/scratch_folder.h"
 
@@ -50,7 +51,7 @@ TEST(EdgeSet, MaskRoundTripAndCsr) {
 
 TEST(EdgeSet, TransposedListsEveryEdgeByKey) {
   const EdgeSet edges = random_edges(0.4, 2);
-  const TransposedEdges& transposed = edges.transposed();
+  const graph::TransposedEdges& transposed = graph::EdgePlan::of(edges).transposed();
   const at::Tensor mask = edges.to_mask();
   at::Tensor rebuilt = at::zeros({2 * 3, 5, 7}, at::kBool);
   const auto offsets = transposed.column_offsets.accessor<int64_t, 1>();
@@ -60,6 +61,17 @@ TEST(EdgeSet, TransposedListsEveryEdgeByKey) {
       EXPECT_EQ(edges.col_indices()[transposed.edge_ids[n].item<int64_t>()].item<int64_t>(), column % 5);
     }
   EXPECT_TRUE(at::equal(rebuilt.transpose(1, 2).reshape({2, 3, 7, 5}), mask));
+}
+
+TEST(EdgePlan, IsMadeOnceAndKeptWithTheSet) {
+  const EdgeSet edges = random_edges(0.4, 2), copy = edges, others = random_edges(0.4, 2);
+  graph::EdgePlan& plan = graph::EdgePlan::of(edges);
+  const at::Tensor rows = plan.transposed().row_indices, tiles = plan.transposed_tiles();
+  EXPECT_TRUE(graph::EdgePlan::of(copy).transposed().row_indices.is_same(rows));
+  EXPECT_TRUE(graph::EdgePlan::of(copy).transposed_tiles().is_same(tiles));
+  EXPECT_FALSE(graph::EdgePlan::of(others).transposed().row_indices.is_same(rows));
+  EXPECT_EQ(plan.units(), nullptr);
+  EXPECT_THROW(plan.unit_tiles(), c10::Error);
 }
 
 TEST(EdgeSet, SetOperationsAgreeWithMasks) {

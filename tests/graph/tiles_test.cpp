@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/edge_plan.h"
 #include "graph/tiles.h"
 #include "kernels/bit_tiles.h"
 #include "kit/devices.h"
@@ -36,7 +37,7 @@ TEST_P(Tiles, TransposeAsTheMaskDoes) {
     const at::Tensor mask = kit::random_mask(shape, 0.3, 2).to(device());
     const EdgeSet edges = EdgeSet::from_mask(mask),
                   turned = EdgeSet::from_mask(mask.transpose(2, 3).contiguous());
-    EXPECT_TRUE(at::equal(edges.transposed_tiles(), turned.tiles())) << to_string(shape);
+    EXPECT_TRUE(at::equal(graph::EdgePlan::of(edges).transposed_tiles(), turned.tiles())) << to_string(shape);
   }
 }
 

@@ -75,45 +75,6 @@ Kept all_that_is_needed(CreditRule rule) {
   return needs_scores(rule) ? Kept::kScores : Kept::kExponentials;
 }
 
-// Rows and columns in one go, where the level does that, against both passes: the same bits, or no number in
-// both.
-template <typename T>
-class InOneGo {
- public:
-  InOneGo(const AttentionKernels<T>& kernels, const Problem<T>& p, const AttentionBackwardParams<T>& rows)
-      : ran_(kernels.joins_passes(rows, 0)),
-        dq_(p.q.size()),
-        dk_(p.k.size()),
-        dv_(p.v.size()),
-        credit_(p.columns.size()) {
-    HeadBackwardParams<T> head{rows, dk_.data(), dv_.data()};
-    head.rows.weights = head.rows.logit_grads = nullptr;
-    head.rows.grad_query = dq_.data(), head.rows.credit = credit_.data();
-    if (ran_) kernels.backward_heads(head, 0, 1);
-  }
-  void expect(const std::vector<T>& dq, const std::vector<T>& dk, const std::vector<T>& dv,
-              const std::vector<Accumulator<T>>& credit) const {
-    if (!ran_) return;
-    EXPECT_TRUE(same(dq_, dq)) << "dq";
-    EXPECT_TRUE(same(dk_, dk)) << "dk";
-    EXPECT_TRUE(same(dv_, dv)) << "dv";
-    EXPECT_TRUE(same(credit_, credit)) << "credit";
-  }
-
- private:
-  template <typename Number>
-  static bool same(const std::vector<Number>& a, const std::vector<Number>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](Number x, Number y) {
-      const auto wide_x = to_accumulator(x), wide_y = to_accumulator(y);
-      return wide_x == wide_y || (std::isnan(wide_x) && std::isnan(wide_y));
-    });
-  }
-
-  bool ran_;
-  std::vector<T> dq_, dk_, dv_;
-  std::vector<Accumulator<T>> credit_;
-};
-
 // Runs the active level, each pass cut into `pieces` ranges; probes are the edges themselves.
 template <typename T>
 Gradients run(const Problem<T>& p, CreditRule rule, int pieces, Kept kept) {
@@ -148,7 +109,6 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces, Kept kept) {
   rows.logit_grads = logit_grads.data(), rows.grad_query = dq.data();
   rows.rule = rule, rows.credit = credit.data();
   rows.scores = forward.scores, rows.exponentials = forward.exponentials;
-  const InOneGo<T> in_one_go(kernels, p, rows);  // before the rows overwrite what was kept
   in_pieces(p.queries, [&](int64_t begin, int64_t end) { kernels.backward_rows(rows, begin, end); });
 
   ScatterSumParams<T> columns;
@@ -160,8 +120,6 @@ Gradients run(const Problem<T>& p, CreditRule rule, int pieces, Kept kept) {
   columns.coefficients = rows.weights, columns.dense = p.view(p.grad, p.value_dim);
   columns.out = dv.data();
   in_pieces(p.keys, [&](int64_t begin, int64_t end) { scatter_sum(columns, begin, end); });
-
-  in_one_go.expect(dq, dk, dv, credit);
 
   ProbeCreditParams<T> probes;
   probes.probes = forward.edges;
@@ -429,24 +387,6 @@ TEST_P(Levels, DenseHeadsInTheOrderOfTheirKeys) {
     half.scale = p.scale;
     expect_close(run(half, CreditRule::kLogit), oracle(half, CreditRule::kLogit), kBf16);
   }
-}
-
-// Only dense heads of few bytes are done in one go; run() compares that with both passes.
-TEST_P(Levels, HeadsThatAreDoneInOneGo) {
-  const auto joins = [](int64_t degree, int64_t keys, int64_t dim, int64_t dim_v) {
-    const Problem<float> p(std::vector<int64_t>(70, degree), keys, dim, dim_v, 19);
-    AttentionBackwardParams<float> rows;
-    rows.edges = p.csr(), rows.head_dim = dim, rows.value_dim = dim_v;
-    return active_attention_kernels<float>().joins_passes(rows, 0);
-  };
-  const bool ever = GetParam() == Level::kAvx512Bf16;
-  EXPECT_EQ(joins(70, 200, 32, 32), ever);
-  EXPECT_EQ(joins(70, 200, 64, 64), ever);
-  EXPECT_EQ(joins(205, 2048, 32, 32), ever);
-  EXPECT_FALSE(joins(205, 2048, 64, 64));
-  EXPECT_FALSE(joins(20, 200, 32, 32));
-  EXPECT_FALSE(joins(70, 200, 32, 64));
-  EXPECT_FALSE(joins(70, 200, 40, 40));
 }
 
 // Causal lists and windows around the diagonal: bundles of one row are neighbours, those of others far away.

@@ -180,11 +180,11 @@ TEST_P(EdgeAttention, TiedHugeLogitsShareTheWeight) {
   const at::Tensor k = at::full({1, 1, 3, 4}, 1e4, GetParam().dtype);
   const at::Tensor v = input({1, 1, 3, 4}, 3);
   const at::Tensor membership = at::full({1, 1, 1, 3}, 0.5).requires_grad_();
-  EdgeCredit credit;
-  credit.query_membership = membership;
-  credit.key_side = at::eye(3).view({1, 1, 3, 3});
-  credit.present_form = PresentForm::kLeaveOneOut;
-  edge_attention(q, k, v, EdgeSet::full({1, 1, 1, 3}), credit, options()).output.sum().backward();
+  EdgeLearner learner;
+  learner.query_membership = membership;
+  learner.key_side = at::eye(3).view({1, 1, 3, 3});
+  learner.rule = CreditRule::kLeaveOneOut;
+  edge_attention(q, k, v, EdgeSet::full({1, 1, 1, 3}), learner, options()).output.sum().backward();
   EXPECT_TRUE(
       at::allclose(v.grad().to(at::kDouble), at::full({1, 1, 3, 4}, 1.0 / 3, at::kDouble), 1e-2, 1e-2));
   // Taking one of three equal edges away: u - mean(u of the others) over three.

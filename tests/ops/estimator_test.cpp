@@ -32,14 +32,14 @@ struct Head {
     return (edge_attention(query, key, value, EdgeSet::from_mask(mask)) * loss_weight).sum().item<double>();
   }
   // G for one mask.
-  at::Tensor credit(const at::Tensor& mask, EdgeCredit rule, Backend backend, const at::Tensor& p) const {
-    rule.query_membership = p.view({1, 1, p.size(0), p.size(1)}).detach().clone().requires_grad_();
-    rule.key_side = at::eye(p.size(1), at::kDouble).view({1, 1, p.size(1), p.size(1)});
+  at::Tensor credit(const at::Tensor& mask, EdgeLearner learner, Backend backend, const at::Tensor& p) const {
+    learner.query_membership = p.view({1, 1, p.size(0), p.size(1)}).detach().clone().requires_grad_();
+    learner.key_side = at::eye(p.size(1), at::kDouble).view({1, 1, p.size(1), p.size(1)});
     EdgeAttentionOptions options;
     options.backend = backend;
-    const auto result = edge_attention(query, key, value, EdgeSet::from_mask(mask), rule, options);
+    const auto result = edge_attention(query, key, value, EdgeSet::from_mask(mask), learner, options);
     (result.output * loss_weight).sum().backward();
-    return rule.query_membership.grad()[0][0];
+    return learner.query_membership.grad()[0][0];
   }
 };
 
@@ -88,24 +88,24 @@ TEST_P(Estimators, MatchTheirFormulas) {
   const at::Tensor ubar = (a * u).sum(-1, true);
   const at::Tensor logit = (a * (u - ubar))[0][0], paper = (a * (u - ubar) * s)[0][0];
 
-  EdgeCredit rule;
-  rule.estimator = Estimator::kLogit;
-  EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), logit, 1e-10, 1e-12));
-  rule.gradient_clip = 0.05;
-  EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), logit.clamp(-0.05, 0.05),
+  EdgeLearner learner;
+  learner.rule = CreditRule::kLogit;
+  EXPECT_TRUE(at::allclose(head.credit(mask, learner, GetParam(), head.probability), logit, 1e-10, 1e-12));
+  learner.gradient_clip = 0.05;
+  EXPECT_TRUE(at::allclose(head.credit(mask, learner, GetParam(), head.probability), logit.clamp(-0.05, 0.05),
                            1e-10, 1e-12));
-  rule.gradient_clip = 0;
-  rule.estimator = Estimator::kPaper;
-  EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), paper, 1e-10, 1e-12));
-  rule.estimator = Estimator::kCounterfactual;  // softmax form, no probes: the logit rule
-  EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), logit, 1e-10, 1e-12));
+  learner.gradient_clip = 0;
+  learner.rule = CreditRule::kPaper;
+  EXPECT_TRUE(at::allclose(head.credit(mask, learner, GetParam(), head.probability), paper, 1e-10, 1e-12));
+  learner.rule = credit_rule(Estimator::kCounterfactual, PresentForm::kSoftmax);  // no probes: the logit rule
+  EXPECT_TRUE(at::allclose(head.credit(mask, learner, GetParam(), head.probability), logit, 1e-10, 1e-12));
   // Edges the learner did not decide teach it nothing.
   const EdgeSet edges = EdgeSet::from_mask(mask);
   const at::Tensor decided = torch::arange(edges.edge_count()).remainder(2) == 0;
-  rule.fixed = edges.kept(decided.logical_not());
+  learner.fixed = edges.kept(decided.logical_not());
   at::Tensor expected = at::zeros_like(logit);
   expected.masked_scatter_(mask[0][0], logit.masked_select(mask[0][0]) * decided.to(at::kDouble));
-  EXPECT_TRUE(at::allclose(head.credit(mask, rule, GetParam(), head.probability), expected, 1e-10, 1e-12));
+  EXPECT_TRUE(at::allclose(head.credit(mask, learner, GetParam(), head.probability), expected, 1e-10, 1e-12));
 }
 
 TEST_P(Estimators, LeaveOneOutWithProbesIsExactForEveryMask) {
@@ -115,11 +115,11 @@ TEST_P(Estimators, LeaveOneOutWithProbesIsExactForEveryMask) {
     const Head head(2, 3, 3, logit_size);
     for (int64_t n = 0; n < 64; ++n) {
       const at::Tensor mask = mask_number(n, 2, 3);
-      EdgeCredit rule;
-      rule.present_form = PresentForm::kLeaveOneOut;
-      rule.probes = EdgeSet::from_mask(~mask);
-      rule.probe_rates = {1};
-      const at::Tensor credit = head.credit(mask, rule, GetParam(), head.probability);
+      EdgeLearner learner;
+      learner.rule = CreditRule::kLeaveOneOut;
+      learner.probes = EdgeSet::from_mask(~mask);
+      learner.probe_rates = {1};
+      const at::Tensor credit = head.credit(mask, learner, GetParam(), head.probability);
       for (int64_t e = 0; e < 6; ++e) {
         const double with = head.loss(mask_number(n | int64_t{1} << e, 2, 3));
         const double without = head.loss(mask_number(n & ~(int64_t{1} << e), 2, 3));
@@ -139,12 +139,12 @@ TEST_P(Estimators, LeaveOneOutIsUnbiasedByEnumeration) {
     at::Tensor mean = at::zeros_like(p);
     for (int64_t n = 0; n < 64; ++n) {
       const at::Tensor mask = mask_number(n, 2, 3);
-      EdgeCredit rule;
-      rule.law = law;
-      rule.present_form = PresentForm::kLeaveOneOut;
-      rule.probes = EdgeSet::from_mask(~mask);
-      rule.probe_rates = {1};
-      mean += mask_probability(mask, probability) * head.credit(mask, rule, GetParam(), p);
+      EdgeLearner learner;
+      learner.poisson_slope = law == EdgeLaw::kPoisson;
+      learner.rule = CreditRule::kLeaveOneOut;
+      learner.probes = EdgeSet::from_mask(~mask);
+      learner.probe_rates = {1};
+      mean += mask_probability(mask, probability) * head.credit(mask, learner, GetParam(), p);
     }
     EXPECT_TRUE(at::allclose(mean, true_gradient(head, probability) * slope, 1e-9, 1e-10));
   }
@@ -154,10 +154,10 @@ TEST_P(Estimators, MeanOverProbeDrawsIsTheDenseOracle) {
   const Head head(6, 8, 30);
   const at::Tensor mask = kit::random_mask({1, 1, 6, 8}, 0.4, 31);
   const EdgeSet edges = EdgeSet::from_mask(mask);
-  EdgeCredit rule;
-  rule.probes = EdgeSet::from_mask(~mask);
-  rule.probe_rates = {1};
-  const at::Tensor oracle = head.credit(mask, rule, GetParam(), head.probability);
+  EdgeLearner learner;
+  learner.probes = EdgeSet::from_mask(~mask);
+  learner.probe_rates = {1};
+  const at::Tensor oracle = head.credit(mask, learner, GetParam(), head.probability);
   // A probe enters with probability r and weight 1 / r: standard error |oracle| sqrt((1 - r) / (r draws)).
   // Bound: 5 of those.
   const int64_t draws = 600;
@@ -168,9 +168,9 @@ TEST_P(Estimators, MeanOverProbeDrawsIsTheDenseOracle) {
       SampleOptions sampling;
       sampling.probe_unit = unit;
       sampling.random.step = static_cast<uint64_t>(draw);
-      rule.probes = sample_probe_edges(edges, {rate}, sampling);
-      rule.probe_rates = {rate};
-      mean += head.credit(mask, rule, GetParam(), head.probability) / static_cast<double>(draws);
+      learner.probes = sample_probe_edges(edges, {rate}, sampling);
+      learner.probe_rates = {rate};
+      mean += head.credit(mask, learner, GetParam(), head.probability) / static_cast<double>(draws);
     }
     const at::Tensor error =
         at::where(mask[0][0], at::zeros_like(oracle),
@@ -187,12 +187,12 @@ TEST_P(Estimators, MeanOverAllChoicesOfProbeUnitsIsTheDenseOracle) {
   const Head head(18, 21, 50);
   for (const PresentForm form : {PresentForm::kSoftmax, PresentForm::kLeaveOneOut}) {
     const at::Tensor mask = kit::random_mask({1, 1, 18, 21}, 0.2, 51);
-    EdgeCredit rule;
-    rule.present_form = form;
-    rule.probes = EdgeSet::from_mask(~mask);
-    rule.probe_rates = {1};
-    const at::Tensor oracle = head.credit(mask, rule, GetParam(), head.probability);
-    rule.probe_rates = {rate};
+    EdgeLearner learner;
+    learner.rule = credit_rule(Estimator::kCounterfactual, form);
+    learner.probes = EdgeSet::from_mask(~mask);
+    learner.probe_rates = {1};
+    const at::Tensor oracle = head.credit(mask, learner, GetParam(), head.probability);
+    learner.probe_rates = {rate};
     const at::Tensor square = at::arange(18).div(16, "floor").view({18, 1}) * 2 +
                               at::arange(21).div(16, "floor").view({1, 21});  // 0 .. 3
     at::Tensor mean = at::zeros_like(oracle);
@@ -201,8 +201,8 @@ TEST_P(Estimators, MeanOverAllChoicesOfProbeUnitsIsTheDenseOracle) {
           at::full_like(square, chosen).bitwise_right_shift(square).bitwise_and(1).to(at::kBool);
       double weight = 1;
       for (int64_t n = 0; n < 4; ++n) weight *= chosen >> n & 1 ? rate : 1 - rate;
-      rule.probes = EdgeSet::from_mask(inside & ~mask);
-      mean += weight * head.credit(mask, rule, GetParam(), head.probability);
+      learner.probes = EdgeSet::from_mask(inside & ~mask);
+      mean += weight * head.credit(mask, learner, GetParam(), head.probability);
     }
     EXPECT_TRUE(at::allclose(mean, oracle, 1e-9, 1e-11));
   }
@@ -211,21 +211,21 @@ TEST_P(Estimators, MeanOverAllChoicesOfProbeUnitsIsTheDenseOracle) {
 TEST_P(Estimators, SampledDensityReachesTheDecidedEdges) {
   const at::Tensor mask = kit::random_mask({2, 3, 4, 5}, 0.5, 40);
   const EdgeSet edges = EdgeSet::from_mask(mask);
-  EdgeCredit rule;
-  rule.estimator = Estimator::kLogit;
-  rule.query_membership = kit::rand({2, 3, 4, 5}, 41, at::kDouble).requires_grad_();
-  rule.key_side = at::eye(5, at::kDouble).expand({2, 3, 5, 5}).contiguous();
-  rule.pairs_per_head = 2 * 4 * 5;
+  EdgeLearner learner;
+  learner.rule = CreditRule::kLogit;
+  learner.query_membership = kit::rand({2, 3, 4, 5}, 41, at::kDouble).requires_grad_();
+  learner.key_side = at::eye(5, at::kDouble).expand({2, 3, 5, 5}).contiguous();
+  learner.pairs_per_head = 2 * 4 * 5;
   EdgeAttentionOptions options;
   options.backend = GetParam();
   const auto result =
       edge_attention(kit::randn({2, 3, 4, 2}, 42, at::kDouble), kit::randn({2, 3, 5, 2}, 43, at::kDouble),
-                     kit::randn({2, 3, 5, 2}, 44, at::kDouble), edges, rule, options);
+                     kit::randn({2, 3, 5, 2}, 44, at::kDouble), edges, learner, options);
   EXPECT_TRUE(at::allclose(result.sampled_density, edges.density()));
   const at::Tensor weight = torch::tensor({1.0, -2.0, 3.0}, at::kDouble);  // per head
   (result.sampled_density * weight).sum().backward();
   EXPECT_TRUE(
-      at::allclose(rule.query_membership.grad(), mask.to(at::kDouble) * weight.view({1, 3, 1, 1}) / 40.0));
+      at::allclose(learner.query_membership.grad(), mask.to(at::kDouble) * weight.view({1, 3, 1, 1}) / 40.0));
 }
 
 }  // namespace

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kit/random_inputs.h"
+#include "ops/attention/kernel_table.h"
 
 namespace edgewise {
 namespace {
@@ -46,10 +49,10 @@ TEST(ExplainAttention, SaysWhenBf16IsWidenedOncePerCall) {
     const AttentionChoice choice = narrow.choice();
     EXPECT_EQ(choice.widened, c.widened);
     EXPECT_THAT(choice.bf16_rows, HasSubstr(c.words));
-    // A widened call is the fp32 call with its output rounded, in blocks where that one is.
+    // A widened call is the fp32 call with its output rounded.
     // (Levels without products of bf16 give the same bits either way.)
     EXPECT_TRUE(!c.widened || at::equal(narrow.output(), wide.output().to(at::kBFloat16)));
-    EXPECT_EQ(choice.implementation, c.widened ? wide.choice().implementation : "gather");
+    EXPECT_EQ(choice.implementation, "cpu gather");
     EXPECT_EQ(wide.choice().bf16_rows, "");
     EXPECT_FALSE(wide.choice().widened);
     EXPECT_FALSE(choice.is_calibrated) << "dense attention in bf16 has a cost of its own";
@@ -72,17 +75,90 @@ TEST(ExplainAttention, PredictsWhatWasMeasured) {
   }
 }
 
-TEST(ExplainAttention, NamesTheLevelThatRunsAndWhyItGathers) {
-  const AttentionChoice wide = Call(256, 32, 0.97, at::kFloat).choice(),
-                        few = Call(256, 32, 0.1, at::kFloat).choice(),
-                        portable = Call(256, 32, 0.97, at::kDouble).choice();
-  EXPECT_EQ(wide.cpu_level, cpu_level());
-  EXPECT_THAT(wide.reason, HasSubstr("blocks of all pairs are predicted to be cheaper"));
-  EXPECT_THAT(few.reason, HasSubstr("gathering them is predicted to be cheaper"));
-  EXPECT_EQ(portable.implementation, "gather");
-  EXPECT_EQ(portable.cpu_level, "scalar");  // the only one of fp64
-  EXPECT_THAT(portable.reason, HasSubstr("float32 alone"));
-  EXPECT_FALSE(portable.is_calibrated);
+TEST(ExplainAttention, NamesTheKernelThatRunsAndWhyTheOthersDoNot) {
+  const AttentionChoice some = Call(256, 32, 0.1, at::kFloat).choice(),
+                        all = Call(256, 32, 1, at::kFloat).choice(),
+                        wide = Call(256, 32, 1, at::kDouble).choice();
+  const auto refusal = [](const AttentionChoice& choice, const char* kernel) {
+    const auto found = std::ranges::find(choice.kernels, kernel, &KernelAnswer::kernel);
+    EXPECT_NE(found, choice.kernels.end()) << kernel;
+    return found->refusal;
+  };
+  EXPECT_EQ(some.implementation, "cpu gather");
+  EXPECT_EQ(refusal(some, "cpu gather"), "");
+  EXPECT_EQ(refusal(some, "cpu dense"), "some pairs are no edges");
+  EXPECT_EQ(refusal(some, "cuda tiles"), "the tensors are not on a GPU");
+  EXPECT_EQ(all.implementation, "cpu dense");
+  EXPECT_EQ(refusal(wide, "cpu dense"), "only float32");
+  EXPECT_EQ(some.cpu_level, cpu_level());
+  EXPECT_EQ(wide.cpu_level, "scalar");  // the only one of fp64
+  EXPECT_FALSE(wide.is_calibrated);
+}
+
+// ---- which CUDA kernel takes a call, as any machine can tell ----
+
+ops::AttentionCall on_gpu(at::ScalarType dtype, int64_t dim, double density) {
+  ops::AttentionCall call;
+  call.device = at::kCUDA;
+  call.device_bytes = int64_t{139} << 30;
+  call.shape = {2, 4, 1024, 1024};
+  call.dtype = dtype;
+  call.head_dim = call.value_dim = dim;
+  call.is_listed = true;
+  call.edge_count = static_cast<int64_t>(density * static_cast<double>(call.shape.pairs()));
+  call.matmul = Float32Matmul::kTf32x3;
+  return call;
+}
+std::string kernel_of(const ops::AttentionCall& call) {
+  return ops::choose_kernel(call).name;
+}
+
+TEST(KernelTable, ChoosesByShapeTypeAndDensityOnAGpu) {
+  EXPECT_EQ(kernel_of(on_gpu(at::kBFloat16, 32, 0.01)), "cuda gather");
+  EXPECT_EQ(kernel_of(on_gpu(at::kBFloat16, 32, 0.025)), "cuda windows and tiles");
+  EXPECT_EQ(kernel_of(on_gpu(at::kBFloat16, 32, 0.1)), "cuda tiles");
+  EXPECT_EQ(kernel_of(on_gpu(at::kBFloat16, 128, 0.025)), "cuda tiles");
+  EXPECT_EQ(kernel_of(on_gpu(at::kFloat, 32, 0.005)), "cuda gather");
+  EXPECT_EQ(kernel_of(on_gpu(at::kFloat, 32, 0.5)), "cuda float tiles");
+  EXPECT_EQ(kernel_of(on_gpu(at::kDouble, 32, 0.5)), "reference, masked matrices");
+  EXPECT_EQ(kernel_of(on_gpu(at::kBFloat16, 80, 0.001)), "reference, edge list");
+  ops::AttentionCall tiles = on_gpu(at::kBFloat16, 32, 0.01);
+  tiles.is_listed = false, tiles.edge_count.reset();
+  EXPECT_EQ(kernel_of(tiles), "cuda windows and tiles");
+  ops::AttentionCall many = on_gpu(at::kBFloat16, 32, 0.1);
+  many.shape.batch = 65536;
+  EXPECT_EQ(kernel_of(many), "cuda gather") << "more heads than a launch over tiles has";
+  ops::AttentionCall foreign = on_gpu(at::kBFloat16, 32, 0.1);
+  foreign.no_kernels = "another GPU";
+  EXPECT_EQ(kernel_of(foreign), "reference, masked matrices");
+}
+
+TEST(KernelTable, GivesALearnerWhatItAsksFor) {
+  ops::AttentionCall call = on_gpu(at::kBFloat16, 32, 0.1);
+  call.gradients_follow = true;
+  call.learns.rule = kernels::CreditRule::kLogit;
+  EXPECT_EQ(kernel_of(call), "cuda gather") << "numbers per edge, at any density";
+  call.learns.clusters = 32;
+  EXPECT_EQ(kernel_of(call), "cuda tiles") << "which form the gradients of the memberships";
+  call.learns.rule = kernels::CreditRule::kLeaveOneOut;
+  EXPECT_EQ(kernel_of(call), "cuda gather");
+  call.learns.rule = kernels::CreditRule::kPaper;
+  call.learns.clusters = 200;
+  EXPECT_EQ(kernel_of(call), "cuda gather");
+  call.learns.clusters = 32;
+  call.learns.has_fixed = true;
+  call.edge_count = 1000;
+  EXPECT_EQ(kernel_of(call), "cuda windows and tiles") << "fixed edges, however few";
+}
+
+TEST(KernelTable, SaysEveryRefusalWhenThereIsNoKernel) {
+  ops::AttentionCall call = on_gpu(at::kBFloat16, 80, 0.1);
+  call.backend = functional::Backend::kKernel;
+  EXPECT_THAT([&] { ops::choose_kernel(call); },
+              testing::ThrowsMessage<c10::ValueError>(
+                  testing::AllOf(HasSubstr("cuda tiles: head dim 80 with 0 clusters is not built"),
+                                 HasSubstr("cpu gather: the tensors are not on the CPU"),
+                                 HasSubstr("reference, edge list: our kernels were asked for"))));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kit/random_inputs.h"
-#include "ops/attention/attention_impl.h"
+#include "ops/attention/attention_call.h"
 #include "ops/attention/reference.h"
 #include "ops/kernel_threads.h"
 

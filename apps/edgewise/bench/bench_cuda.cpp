@@ -31,6 +31,7 @@
 #include "bench/bench_cuda_report.h"
 #include "bench/device_timing.h"
 #include "bench/published_path.h"
+#include "graph/edge_plan.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -205,7 +206,7 @@ int run_long(const Arguments& a) {
                              at::arange(a.row_edges, int_options).view({1, -1}) * part;
   const EdgeSet edges = EdgeSet::from_trusted_csr(
       {1, heads, n, n}, at::arange(n + 1, int_options) * a.row_edges, columns.to(at::kInt).reshape(-1));
-  edges.transposed();  // kept with the edges
+  graph::EdgePlan::of(edges).transposed();  // kept with the edges
   const Times times = time_attention(
       a.timing(), in, [&] { return functional::edge_attention(in.query, in.key, in.value, edges); });
   const double count = static_cast<double>(n * a.row_edges);
@@ -225,10 +226,10 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
     set_memberships(in, clusters, density);
     SampleOptions sampling;
     sampling.probe_unit = a.probe_unit;
-    EdgeCredit credit;
-    credit.query_membership = in.membership;
-    credit.key_side = in.key_side;
-    credit.probe_rates.assign(static_cast<size_t>(in.query.size(0)), a.probe_rate);
+    EdgeLearner learner;
+    learner.query_membership = in.membership;
+    learner.key_side = in.key_side;
+    learner.probe_rates.assign(static_cast<size_t>(in.query.size(0)), a.probe_rate);
     const auto sample = [&] {
       const at::NoGradGuard guard;
       ++sampling.random.step;
@@ -257,17 +258,18 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
                     functional::edge_attention(in.query, in.key, in.value, sample(), options);
                   }),
         dense.forward);
-    credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
+    learner.probes = sample_probe_edges(edges, learner.probe_rates, sampling);
     const Times learned = time_attention(timing, in, [&] {
-      return functional::edge_attention(in.query, in.key, in.value, edges, credit, options).output;
+      return functional::edge_attention(in.query, in.key, in.value, edges, learner, options).output;
     });
     add("backward with memberships and probes", clusters, learned.both - given.forward, dense.backward);
     const auto step = [&] {
       in.drop_gradients();
       const EdgeSet fresh = sample();
-      credit.probes = sample_probe_edges(fresh, credit.probe_rates, sampling);
+      learner.probes = sample_probe_edges(fresh, learner.probe_rates, sampling);
       ++options.random.step;
-      functional::edge_attention(in.query, in.key, in.value, fresh, credit, options).output.backward(in.grad);
+      functional::edge_attention(in.query, in.key, in.value, fresh, learner, options)
+          .output.backward(in.grad);
     };
     add("training step", clusters, device_ms(timing, step), dense.both);
     const DeviceTiming few{3, /*graph=*/false};  // they take long
@@ -293,7 +295,7 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
       };
       add_other("published path, training step", clusters, device_ms(few, published_step), dense.both);
       in.drop_gradients();
-      credit.probes.reset();  // of the last step
+      learner.probes.reset();  // of the last step
       const double mine = cuda_peak_bytes(step);
       in.drop_gradients();
       found.memory.push_back({n, dim, clusters, density, mine, cuda_peak_bytes(published_step)});

@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 #include <edgewise/edges/sac_edges.h>
 #include <edgewise/io/environment.h>
-#include <edgewise/ops/edge_effect.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/train/metrics.h>
 
@@ -115,8 +114,8 @@ Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
     for (const at::Tensor& x : {in.query, in.key, in.value}) x.mutable_grad() = at::Tensor();
     for (const at::Tensor& x : source->parameters()) x.mutable_grad() = at::Tensor();
     const EdgeChoice choice = source->choose(in.request);
-    functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.policy->effect)
-        .backward(in.grad);
+    functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.learner)
+        .output.backward(in.grad);
   });
 }
 

@@ -69,27 +69,27 @@ class Layer {
     const double largest_p = a.edges_per_row / static_cast<double>(n);
     // Memberships around 1/2, as a layer starts, scaled so that a row has edges_per_row edges on average.
     const auto half = [&] { return at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25; };
-    credit_.query_membership = half().to(options).requires_grad_();
-    credit_.key_side =
+    learner_.query_membership = half().to(options).requires_grad_();
+    learner_.key_side =
         (half() * (largest_p / (0.25 * static_cast<double>(a.clusters)))).to(options).requires_grad_();
     const auto make = [&] { return at::randn({1, a.heads, n, a.dim}).to(options); };
     query_ = make().requires_grad_(), key_ = make().requires_grad_(), value_ = make().requires_grad_();
     grad_ = make();
-    credit_.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
+    learner_.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
     if (on_cuda_) sampling_.probe_unit = 16;  // as the preset edgewise has them
   }
 
   const EdgeSet& edges() const { return *edges_; }
   void sample() {
     ++sampling_.random.step;
-    edges_ = sample_sbm_edges(credit_.query_membership, credit_.key_side, sampling_);
-    credit_.probes = sample_probe_edges(*edges_, credit_.probe_rates, sampling_);
+    edges_ = sample_sbm_edges(learner_.query_membership, learner_.key_side, sampling_);
+    learner_.probes = sample_probe_edges(*edges_, learner_.probe_rates, sampling_);
   }
-  void forward() { functional::edge_attention(query_, key_, value_, *edges_, credit_); }
+  void forward() { functional::edge_attention(query_, key_, value_, *edges_, learner_); }
   void both() {
-    for (const at::Tensor& x : {query_, key_, value_, credit_.query_membership, credit_.key_side})
+    for (const at::Tensor& x : {query_, key_, value_, learner_.query_membership, learner_.key_side})
       x.mutable_grad() = at::Tensor();
-    functional::edge_attention(query_, key_, value_, *edges_, credit_).output.backward(grad_);
+    functional::edge_attention(query_, key_, value_, *edges_, learner_).output.backward(grad_);
   }
   // The transposed edges belong to the step, so every repeat makes them anew.
   void forget_transposed() {
@@ -97,7 +97,7 @@ class Layer {
       return EdgeSet::from_trusted_csr(edges.shape(), edges.row_offsets(), edges.col_indices());
     };
     edges_ = fresh(*edges_);
-    credit_.probes = fresh(*credit_.probes);
+    learner_.probes = fresh(*learner_.probes);
   }
   Body dense() const { return dense_attention(query_, key_, value_, true); }
 
@@ -123,7 +123,7 @@ class Layer {
  private:
   bool on_cuda_;
   at::Tensor query_, key_, value_, grad_;  // [1, H, n, D]
-  EdgeCredit credit_;
+  EdgeLearner learner_;
   SampleOptions sampling_;
   std::optional<EdgeSet> edges_;
 };

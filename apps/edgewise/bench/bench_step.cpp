@@ -34,18 +34,18 @@ BenchCase measure_case(const Arguments& a, const std::string& dtype, int64_t n, 
   const at::Tensor membership = (at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25).requires_grad_();
   at::Tensor side = at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25;
   side = (side * (density / (0.25 * static_cast<double>(a.clusters)))).requires_grad_();
-  EdgeCredit credit;
-  credit.query_membership = membership;
-  credit.key_side = side;
-  credit.probe_rates = {std::min(0.02, static_cast<double>(a.probes) / static_cast<double>(n))};
+  EdgeLearner learner;
+  learner.query_membership = membership;
+  learner.key_side = side;
+  learner.probe_rates = {std::min(0.02, static_cast<double>(a.probes) / static_cast<double>(n))};
   SampleOptions sampling;
   std::vector<Body> bodies;
   bodies.push_back([&] {
     for (const at::Tensor& x : {q, k, v, membership, side}) x.mutable_grad() = at::Tensor();
     ++sampling.random.step;
     const EdgeSet edges = sample_sbm_edges(membership.detach(), side.detach(), sampling);
-    if (a.probes > 0) credit.probes = sample_probe_edges(edges, credit.probe_rates, sampling);
-    functional::edge_attention(q, k, v, edges, credit).output.backward(grad);
+    if (a.probes > 0) learner.probes = sample_probe_edges(edges, learner.probe_rates, sampling);
+    functional::edge_attention(q, k, v, edges, learner).output.backward(grad);
   });
   bodies.push_back(dense_attention(q, k, v, true));
   if (bench_dtype(dtype) == at::kBFloat16)  // fp32 may be the faster dense attention here

@@ -92,7 +92,7 @@ void add_doctor(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ExplainArguments>();
   command->add_flag("--explain", *explaining,
                     "which implementation edge_attention takes for --n, --dim, --density, --dtype, --device, "
-                    "and whether that pays against dense attention");
+                    "and why the other kernels do not");
   command->add_option("--n", arguments->n, "with --explain: sequence length")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -16,13 +16,15 @@
 #include <optional>
 
 #include "bench/bench_case.h"
-#include "doctor/verdict.h"
 #include "graph/checks.h"
-#include "ops/attention/cuda_choice_shape.h"
+#include "ops/attention/kernel_table.h"
 #include "table.h"
 
 namespace edgewise::app {
 namespace {
+
+// Where there is no GPU, what is said of one is said of an H200.
+constexpr int64_t kH200Bytes = int64_t{139} << 30;
 
 struct Drawn {
   int64_t edges = 0;
@@ -32,37 +34,35 @@ struct Drawn {
 struct Explained {
   AttentionChoice choice;
   std::optional<Drawn> drawn;  // nothing without the device that would run
-  Verdict forward, step;
 };
 
 // What a call of this shape would run, on edges drawn at this density.
-void try_on_device(const ExplainArguments& a, Explained& result) {
+Explained on_device(const ExplainArguments& a) {
   const at::Device device(a.device);
   const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(device);
   const at::Tensor rows = at::zeros({1, a.heads, a.n, a.dim}, options);
   // One cluster and constant memberships: every pair has the same probability.
   const EdgeSet edges =
       sample_sbm_edges(at::ones({1, a.heads, a.n, 1}), at::full({1, a.heads, a.n, 1}, a.density)).to(device);
-  result.choice = explain_attention(rows, rows, rows, edges);
-  result.drawn = {edges.edge_count(),
-                  static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs())};
+  return {explain_attention(rows, rows, rows, edges),
+          Drawn{edges.edge_count(),
+                static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().pairs())}};
 }
 
-// The same without the GPU that would run it: what shape and dtype decide, they decide anywhere.
-AttentionChoice choice_on_h200(const ExplainArguments& a) {
-  ops::CudaCall call;
+// The same without the GPU that would run it: what a call's numbers decide, they decide anywhere.
+AttentionChoice on_h200(const ExplainArguments& a) {
+  ops::AttentionCall call;
+  call.device = at::kCUDA;
+  call.device_bytes = kH200Bytes;
   call.shape = {1, a.heads, a.n, a.n};
   graph::check_shape("doctor --explain", call.shape);
   call.dtype = bench_dtype(a.dtype);
-  call.dim = call.value_dim = a.dim;
+  call.head_dim = call.value_dim = a.dim;
   const int64_t pairs = call.shape.pairs();
-  call.listed_edges = a.density == 1 ? pairs : std::llround(a.density * static_cast<double>(pairs));
-  call.known_edges = call.listed_edges;
+  call.is_listed = true;
+  call.edge_count = a.density == 1 ? pairs : std::llround(a.density * static_cast<double>(pairs));
   call.matmul = float32_matmul();
-  const ops::CudaChoice found = ops::choose_without_device(call, kH200Bytes);
-  if (found.kernel.empty())
-    return {.implementation = "reference", .reason = "no GPU here, but on any: " + found.reason};
-  return {.implementation = found.kernel, .reason = "no GPU here; on an H200: " + found.reason};
+  return ops::explain_call(call);
 }
 
 // Of two digits at least, however few the edges.
@@ -71,32 +71,15 @@ std::string percent_of_pairs(double density) {
   return percent(density, std::max(2, 1 - static_cast<int>(std::floor(std::log10(density * 100)))));
 }
 
-bool has_no_edges(const ExplainArguments& a, const Explained& found) {
-  return found.drawn ? found.drawn->edges == 0 : a.density == 0;
+// Whoever plans for a GPU may ask where there is none.
+bool is_elsewhere(const ExplainArguments& a) {
+  return a.device == "cuda" && !io::describe_environment().cuda_available;
 }
 
-// Who plans for a GPU may ask where there is none.
-Explained explained(const ExplainArguments& a) {
-  Explained result;
-  if (a.device == "cpu" || io::describe_environment().cuda_available)
-    try_on_device(a, result);
-  else
-    result.choice = choice_on_h200(a);
-  if (has_no_edges(a, result)) {
-    result.forward = result.step = {"unknown", "there is nothing to compute: no pair is an edge"};
-    return result;
-  }
-  const VerdictShape shape = {a.n, a.dim, a.heads, a.density, a.dtype, a.device, float32_matmul()};
-  result.forward = forward_verdict(shape, result.choice);
-  result.step = step_verdict(shape, result.choice);
-  return result;
-}
-
-void add_verdict(train::MetricRecord& record, const std::string& part, const Verdict& verdict) {
-  record.push_back({part + "_pays", verdict.pays});
-  record.push_back({part + "_why", verdict.why});
-  if (verdict.at_least) record.push_back({part + "_at_least", *verdict.at_least});
-  if (verdict.at_most) record.push_back({part + "_at_most", *verdict.at_most});
+// "runs", why not, or that an earlier kernel takes the call.
+std::string answer_in_words(const AttentionChoice& choice, const KernelAnswer& answer) {
+  if (!answer.refusal.empty()) return answer.refusal;
+  return answer.kernel == choice.implementation ? "runs" : "would run; another comes first";
 }
 
 std::string json_of(const ExplainArguments& a, const Explained& found) {
@@ -106,7 +89,8 @@ std::string json_of(const ExplainArguments& a, const Explained& found) {
                                 {"dtype", a.dtype}, {"device", a.device}};
   if (found.drawn) record.push_back({"edges", found.drawn->edges});
   record.push_back({"implementation", choice.implementation});
-  record.push_back({"reason", choice.reason});
+  for (const KernelAnswer& answer : choice.kernels)
+    record.push_back({answer.kernel, answer_in_words(choice, answer)});
   if (!choice.cpu_level.empty()) record.push_back({"cpu_level", choice.cpu_level});
   if (!choice.bf16_rows.empty()) record.push_back({"bf16_rows", choice.bf16_rows});
   if (choice.is_calibrated) {
@@ -114,17 +98,6 @@ std::string json_of(const ExplainArguments& a, const Explained& found) {
     record.push_back({"dense_ms", choice.dense_ms});
     record.push_back({"break_even_density", choice.break_even_density});
   }
-  if (choice.is_calibrated && choice.heads > 0) {
-    record.push_back({"blocks_ms", choice.blocks_ms});
-    record.push_back({"gather_backward_ms", choice.gather_backward_ms});
-    record.push_back({"blocks_backward_ms", choice.blocks_backward_ms});
-  }
-  if (choice.heads > 0) {
-    record.push_back({"heads_in_blocks", choice.blocks_forward});
-    record.push_back({"heads_in_blocks_backward", choice.blocks_backward});
-  }
-  add_verdict(record, "forward", found.forward);
-  add_verdict(record, "step", found.step);
   return train::to_json_line(record);
 }
 
@@ -136,38 +109,29 @@ void print_table(const ExplainArguments& a, const Explained& found) {
   if (found.drawn)
     table.add(
         {"edges", std::to_string(found.drawn->edges) + " (" + percent_of_pairs(found.drawn->density) + ")"});
+  else
+    table.add({"device", "no GPU here; as on an H200"});
   table.add({"implementation",
              choice.implementation + (choice.cpu_level.empty() ? "" : " on " + choice.cpu_level)});
-  table.add({"reason", choice.reason});
+  for (const KernelAnswer& answer : choice.kernels)
+    table.add({answer.kernel, answer_in_words(choice, answer)});
   if (!choice.bf16_rows.empty()) table.add({"bf16 rows", choice.bf16_rows});
   if (a.device == "cpu" && !choice.is_calibrated)
     table.add({"predicted", "nothing: costs were measured for fp32 rows on AVX-512 alone"});
   if (choice.is_calibrated) {
     table.add({"predicted: gather", fixed(choice.gather_ms, 3) + " ms forward on one core"});
-    table.add({"predicted: dense",
-               fixed(choice.dense_ms, 3) + " ms (torch's attention over all pairs)" +
-                   (has_no_edges(a, found)
-                        ? ""
-                        : "; gather is " + fixed(choice.dense_ms / choice.gather_ms, 2) + " times as fast")});
+    table.add({"predicted: dense", fixed(choice.dense_ms, 3) +
+                                       " ms (torch's attention over all pairs); as fast as gather at " +
+                                       percent(choice.break_even_density, 0) + " of the pairs"});
   }
-  if (choice.is_calibrated && choice.heads > 0) {
-    table.add({"predicted: blocks", fixed(choice.blocks_ms, 3) + " ms (all pairs, edges masked)"});
-    table.add({"predicted: backward", fixed(choice.gather_backward_ms, 3) + " ms by gather, " +
-                                          fixed(choice.blocks_backward_ms, 3) + " ms in blocks"});
-  }
-  if (choice.heads > 0)
-    table.add({"heads in blocks",
-               std::to_string(choice.blocks_forward) + " of " + std::to_string(choice.heads) + " forward, " +
-                   std::to_string(choice.blocks_backward) + " backward (without a learner)"});
-  table.add({"pays: forward", found.forward.pays + ": " + found.forward.why});
-  table.add({"pays: learned step", found.step.pays + ": " + found.step.why});
   table.print(std::cout);
 }
 
 }  // namespace
 
 int explain(const ExplainArguments& arguments, bool json) {
-  const Explained found = explained(arguments);
+  const Explained found =
+      is_elsewhere(arguments) ? Explained{on_h200(arguments), std::nullopt} : on_device(arguments);
   if (json)
     std::cout << json_of(arguments, found) << "\n";
   else

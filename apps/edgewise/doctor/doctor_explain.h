@@ -1,5 +1,5 @@
-// edgewise doctor --explain: which implementation a shape takes, what it is predicted to cost, and whether
-// it pays.
+// edgewise doctor --explain: which kernel a shape takes, why the others do not, and what is predicted of its
+// cost.
 #pragma once
 
 #include <cstdint>

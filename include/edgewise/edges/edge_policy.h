@@ -3,15 +3,14 @@
 //
 // The actions of an item are rewarded with the log-likelihood of the right answer. policy_loss() is the
 // objective whose gradient is the policy gradient; edge-level credit needs no reward: it reaches the actions
-// through `effect` in the backward pass of attention.
+// through EdgeChoice::learner in the backward pass of attention.
 #pragma once
 
-#include <edgewise/ops/edge_effect.h>
+#include <ATen/core/Tensor.h>
 
 #include <torch/nn/module.h>
 
 #include <memory>
-#include <optional>
 
 namespace edgewise {
 
@@ -46,7 +45,6 @@ struct EdgePolicy {
   at::Tensor reward_scale;  // scalar: advantages are multiplied by it
   at::Tensor distillation;  // [B] KL from dense attention on sampled rows; undefined without
   PolicyWeights weights;
-  std::optional<EdgeEffect> effect;           // of every edge, for attention to teach through
   std::shared_ptr<RewardStatistics> rewards;  // to be told this step's rewards once it is over
 
   // For gradient_variance(): the projection nodes = inputs W, as the predictor used it. nodes keeps its

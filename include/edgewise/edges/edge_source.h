@@ -10,10 +10,9 @@
 //     and saves that work.
 //   - Random choices come from request.random alone, so that a run can be repeated and resumed. An item's
 //     edges depend neither on its batch mates nor on how far it is padded.
-//   - Who learns returns `policy` with `effect`, one number per edge through which the loss reaches the
-//   choice
-//     (ops/edge_effect.h), or `credit` (ops/edge_credit.h). choose() may run without gradients, or in
-//     evaluation: then it need not return either.
+//   - A source that learns returns `learner` (ops/edge_learner.h): one number per edge through which the loss
+//     reaches the choice, or memberships. choose() may run without gradients, or in evaluation: then it need
+//     not.
 //   - In a causal request which edges a query gets may depend on tokens up to its own only. Attention can
 //     take out a pair, but it cannot see why the others were chosen: what looks ahead to choose says so with
 //     causal_refusal().
@@ -24,7 +23,7 @@
 #include <edgewise/edges/edge_policy.h>
 #include <edgewise/edges/row_buffer.h>
 #include <edgewise/graph/edge_set.h>
-#include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/random_stream.h>
 
 #include <torch/nn/module.h>
@@ -73,12 +72,12 @@ struct EdgeRequest {
 
 struct EdgeChoice {
   EdgeSet edges;
-  std::optional<EdgeCredit> credit;  // present when a learner took part
+  std::optional<EdgeLearner> learner;  // present when a learner took part
   at::Tensor
       density_penalty;  // [H] differentiable expected density of the learner; undefined = use the sampled one
   at::Tensor density;   // [H] measured density where the source counts it its own way; undefined = edges
                         // over valid pairs
-  std::optional<EdgePolicy> policy = {};  // present when a source that acts (SacEdges) is in training
+  std::optional<EdgePolicy> policy = {};  // present when the learner is also rewarded (SacEdges)
 };
 
 class EdgeSource : public torch::nn::Module {

@@ -1,8 +1,8 @@
 // EdgeSet: the edges of B x H bipartite graphs between L queries and S keys.
 //
 // Edges are a set: within a row the columns are sorted and unique. There are two physical layouts, CSR over
-// all B*H*L rows and 64 x 64 bit tiles; a set is born in one of them. The other one, the transposed layouts
-// and the dense mask are made on first use and kept.
+// all B*H*L rows and 64 x 64 bit tiles; a set is born in one of them. The other one, the dense mask, and what
+// kernels derive from the edges (its plan) are made on first use and kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +15,8 @@
 namespace edgewise {
 
 namespace graph {
-struct SparseHeads;
-struct EdgeWindows;
-struct EdgeUnits;
+class EdgePlan;
+struct EdgeLayouts;
 }  // namespace graph
 
 struct EdgeShape {
@@ -33,14 +32,6 @@ struct EdgeShape {
 };
 std::string to_string(const EdgeShape& shape);  // "[B=2, H=4, L=16, S=16]"
 
-// The same edges ordered by key: column c = (b*H + h)*S + j holds edges column_offsets[c] ..
-// column_offsets[c+1].
-struct TransposedEdges {
-  at::Tensor column_offsets;  // [B*H*S + 1] int64
-  at::Tensor row_indices;     // [E] int32, the query i within its head
-  at::Tensor edge_ids;        // [E] int64, position of the edge in CSR order; undefined on CUDA
-};
-
 class EdgeSet {
  public:
   EdgeSet();  // no graphs, no edges
@@ -54,9 +45,6 @@ class EdgeSet {
   // the library; edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody
   // asks for CSR.
   static EdgeSet from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head = {});
-  // The same, and the squares of 16 x 16 pairs that hold all of them (src/graph/edge_windows.h). Words of 16
-  // queries and 64 keys without a square may be anything: they become zeros when somebody asks for tiles().
-  static EdgeSet from_trusted_units(const EdgeShape& shape, at::Tensor tiles, graph::EdgeUnits units);
   // From a boolean mask [B, H, L, S], true = edge.
   static EdgeSet from_mask(const at::Tensor& mask);
   static EdgeSet none(const EdgeShape& shape, at::Device device = at::kCPU);
@@ -68,20 +56,7 @@ class EdgeSet {
   bool has_csr() const;                   // CSR is there already
   const at::Tensor& row_offsets() const;  // [B*H*L + 1] int64
   const at::Tensor& col_indices() const;  // [E] int32
-  const TransposedEdges& transposed() const;
-  const at::Tensor& tiles() const;             // [B*H, ceil(L/64), ceil(S/64), 128] int32
-  const at::Tensor& transposed_tiles() const;  // [B*H, ceil(S/64), ceil(L/64), 128] int32
-  const at::Tensor& used_tiles() const;  // on CUDA: [B*H, ceil(L/64), ceil(S/64)] uint8, 1 = holds an edge
-  // On CUDA, for heads with at most `density` of all pairs (src/graph/edge_windows.h); nothing is counted on
-  // the host. Windows of 16 queries, or of 16 keys, take twice the memory of the tiles, so they are kept only
-  // when they are asked for a second time: sampled edges are used once.
-  graph::SparseHeads sparse_heads(double density) const;
-  graph::EdgeWindows windows(double density, bool by_keys) const;
-  // Theirs may be anything.
-  at::Tensor tiles(const graph::SparseHeads& without) const;
-  at::Tensor transposed_tiles(const graph::SparseHeads& without) const;
-  const graph::EdgeUnits* units() const;  // null unless the set was born with them
-  const at::Tensor& unit_tiles() const;   // with units(): tiles as they were given
+  const at::Tensor& tiles() const;        // [B*H, ceil(L/64), ceil(S/64), 128] int32
   at::Tensor to_mask() const;             // [B, H, L, S] bool
   at::Tensor edge_rows() const;           // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
@@ -109,9 +84,9 @@ class EdgeSet {
   static EdgeSet load(const std::string& path);
 
  private:
-  struct Layouts;
-  explicit EdgeSet(std::shared_ptr<Layouts> layouts);
-  std::shared_ptr<Layouts> layouts_;
+  friend class graph::EdgePlan;
+  explicit EdgeSet(std::shared_ptr<graph::EdgeLayouts> layouts);
+  std::shared_ptr<graph::EdgeLayouts> layouts_;
 };
 
 // Number of (query, key) pairs per head that take part: sum over items of valid queries x valid keys.

@@ -5,15 +5,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <edgewise/graph/edge_set.h>
-#include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/random_stream.h>
 
 #include <optional>
 
 namespace edgewise::functional {
 
-// kAuto: our kernels where they take the call, elsewhere the reference (dense or edge list, whichever is
-// cheaper). docs/guide.md, "What runs on CUDA".
+// kAuto: the first kernel that takes the call (src/ops/attention/kernel_table.cpp). The others ask for our
+// kernels, for the reference on lists of edges, or for the reference on masked dense matrices.
 enum class Backend { kAuto, kKernel, kReference, kDense };
 
 struct EdgeAttentionOptions {
@@ -39,13 +39,15 @@ at::Tensor edge_attention(const at::Tensor& query, const at::Tensor& key, const 
 
 struct LearnedAttention {
   at::Tensor output;  // [B, H, L, Dv]
-  at::Tensor
-      sampled_density;  // [H], decided edges / credit.pairs_per_head; its gradient reaches the decided edges
+  // [H], decided edges / learner.pairs_per_head; its gradient reaches the decided edges. Undefined without
+  // memberships.
+  at::Tensor sampled_density;
 };
 
-// The same, and the backward pass also teaches the learner behind `credit`.
+// The same, and the backward pass also teaches the learner. It has chosen the edges, so is_causal is an
+// error.
 LearnedAttention edge_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                const EdgeSet& edges, const EdgeCredit& credit,
+                                const EdgeSet& edges, const EdgeLearner& learner,
                                 const EdgeAttentionOptions& options = {});
 
 }  // namespace edgewise::functional

@@ -5,10 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <edgewise/graph/edge_set.h>
-#include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/random_stream.h>
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -35,8 +35,7 @@ struct SampleOptions {
   bool self_loops = false;  // adds (i, i); needs L == S
   // Probes one by one (1), or in squares of 16 queries and 16 keys that are probed as a whole (16).
   int64_t probe_unit = 1;
-  // Of probes, where their rates follow from a mask: see EdgeCredit.
-  std::function<std::vector<double>()> rates_again = {};
+  std::shared_ptr<const ops::ReplayedNumbers> replayed = nullptr;  // of probes: see EdgeLearner
   Sampler sampler = Sampler::kAuto;
   RandomStream random;
   bool check_values =

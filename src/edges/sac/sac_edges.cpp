@@ -359,21 +359,19 @@ EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::Wal
   choice.edges = made.edges;
   if (!learns) return choice;
 
-  EdgePolicy policy = make_policy(inputs, result, request);
+  choice.policy = make_policy(inputs, result, request);
   if (options.estimator == SacEstimator::kEdgeCredit || options.estimator == SacEstimator::kStraightThrough) {
-    EdgeEffect effect;
+    EdgeLearner& learner = choice.learner.emplace();
     const at::Tensor credited = made.action >= 0, action = made.action.clamp_min(0);
     if (result.log_prob.numel() == 0) {
-      effect.values = at::zeros({made.edges.edge_count()}, inputs.query_nodes.options());
+      learner.values = at::zeros({made.edges.edge_count()}, inputs.query_nodes.options());
     } else {
-      effect.values = options.policy_weight * result.log_prob.flatten().index_select(0, action).masked_fill(
-                                                  credited.logical_not(), 0);
+      learner.values = options.policy_weight * result.log_prob.flatten().index_select(0, action).masked_fill(
+                                                   credited.logical_not(), 0);
     }
-    effect.rule =
-        options.estimator == SacEstimator::kStraightThrough ? EffectRule::kLogit : EffectRule::kLeaveOneOut;
-    policy.effect = std::move(effect);
+    learner.rule =
+        options.estimator == SacEstimator::kStraightThrough ? CreditRule::kLogit : CreditRule::kLeaveOneOut;
   }
-  choice.policy = std::move(policy);
   return choice;
 }
 
@@ -463,12 +461,7 @@ EdgeChoice SharedSacEdges::choose(const EdgeRequest& request) {
                     to_string(shared.edges.shape()), "; got ", to_string(request.shape()));
   EdgeChoice choice;
   choice.edges = shared.edges;
-  if (shared.policy && shared.policy->effect) {
-    // This layer's effects teach too; the actions themselves are counted once, in the first layer.
-    EdgePolicy policy;
-    policy.effect = shared.policy->effect;
-    choice.policy = std::move(policy);
-  }
+  choice.learner = shared.learner;  // of this layer too; the actions' rewards are counted once, in the first
   return choice;
 }
 

@@ -261,17 +261,19 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
   sampling.random = request.random;
   const EdgeSet sampled = sample_sbm_edges(query_membership, side, sampling);
 
-  EdgeCredit credit;
-  credit.query_membership = query_membership;
-  credit.key_side = side;
-  credit.law = options.law;
-  credit.exploration = sampling.exploration;
-  credit.estimator = options.estimator;
-  credit.present_form = options.present_form;
-  credit.gradient_clip = options.gradient_clip;
+  EdgeLearner learner;
+  learner.query_membership = query_membership;
+  learner.key_side = side;
+  learner.exploration = sampling.exploration;
+  learner.rule = credit_rule(options.estimator, options.present_form);
+  // The straight-through estimators treat the draw as the identity.
+  learner.poisson_slope = options.law == EdgeLaw::kPoisson && options.estimator == Estimator::kCounterfactual;
+  learner.gradient_clip = options.gradient_clip;
   const Pairs asked(request);
-  credit.pairs_per_head = possible_pairs(asked, options.count_padding);
-  credit.pairs_again = pairs_again(asked, options.count_padding);
+  ops::ReplayedNumbers replayed;
+  learner.pairs_per_head = possible_pairs(asked, options.count_padding);
+  replayed.pairs_per_head = pairs_again(asked, options.count_padding);
+  const ops::HostNumber pairs = ops::at_least_one({learner.pairs_per_head, replayed.pairs_per_head});
 
   EdgeChoice choice;
   choice.edges = sampled;
@@ -288,10 +290,9 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
       attended.query_mask = query_mask;
       choice.edges = sample_sbm_edges(query_membership, side, attended);
     }
-    credit.discarded = sampled.minus(choice.edges);
+    learner.discarded = sampled.minus(choice.edges);
   }
-  choice.density = ops::over(sampled.edges_per_head().sum(0).to(at::kDouble),
-                             ops::at_least_one({credit.pairs_per_head, credit.pairs_again}));
+  choice.density = ops::over(sampled.edges_per_head().sum(0).to(at::kDouble), pairs);
   if (options.density_penalty == DensityPenalty::kExact && !request.known_keys)
     choice.density_penalty = ops::over(
         expected.defined() && !request.is_causal ? expected : expected_edges(query_membership, side, request),
@@ -303,13 +304,14 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
     probing.key_mask = request.key_mask;
     probing.query_mask = request.query_mask();
     probing.probe_unit = options.probe_unit;
-    credit.probe_rates = probe_rates(options, asked);
+    learner.probe_rates = probe_rates(options, asked);
     if (request.key_mask && options.probes_per_row > 0)
-      credit.rates_again = [asked, given = options] { return probe_rates(given, asked); };
-    probing.rates_again = credit.rates_again;
-    credit.probes = sample_probe_edges(choice.edges, credit.probe_rates, probing);
+      replayed.probe_rates = [asked, given = options] { return probe_rates(given, asked); };
+    probing.replayed = std::make_shared<const ops::ReplayedNumbers>(replayed);
+    learner.probes = sample_probe_edges(choice.edges, learner.probe_rates, probing);
   }
-  choice.credit = std::move(credit);
+  learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
+  choice.learner = std::move(learner);
   if (!options.self_loops) return choice;
   return with_fixed_edges(choice, WindowEdges(0).choose(request).edges);
 }

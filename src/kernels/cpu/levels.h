@@ -28,11 +28,7 @@ template <typename T>
 struct AttentionKernels {
   RangeKernel<AttentionForwardParams<T>> forward;
   RangeKernel<AttentionBackwardParams<T>> backward_rows;
-  // Whether rows and columns of a head are better done by backward_heads, which takes a range of such heads.
-  bool (*joins_passes)(const AttentionBackwardParams<T>&, int64_t head);
-  RangeKernel<HeadBackwardParams<T>> backward_heads;
   RangeKernel<ProbeCreditParams<T>> probe_credit;
-  RangeKernel<MaskedRowsParams<T>> masked_rows;
 };
 
 template <typename T>

@@ -1,5 +1,5 @@
 // Names of the enums that recipes, the command line and Python use.
-#include <edgewise/ops/edge_credit.h>
+#include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/sample.h>
 
 #include "ops/enum_names.h"
@@ -21,6 +21,18 @@ constexpr EnumNames<Sampler, 5> kSamplers{"sampler",
                                             {"squeezed", Sampler::kSqueezed},
                                             {"thinning", Sampler::kThinning}}}};
 }  // namespace
+
+CreditRule credit_rule(Estimator estimator, PresentForm form) {
+  switch (estimator) {
+    case Estimator::kPaper:
+      return CreditRule::kPaper;
+    case Estimator::kLogit:
+      return CreditRule::kLogit;
+    case Estimator::kCounterfactual:
+      return form == PresentForm::kSoftmax ? CreditRule::kLogit : CreditRule::kLeaveOneOut;
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
 
 EdgeLaw parse_edge_law(std::string_view name) {
   return kLaws.parse(name);

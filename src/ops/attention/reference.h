@@ -9,25 +9,27 @@
 #include <ATen/core/Tensor.h>
 
 #include <edgewise/graph/edge_set.h>
-#include <edgewise/ops/edge_credit.h>
 
 #include <limits>
+#include <string>
 
-#include "ops/attention/attention_impl.h"
+#include "ops/attention/attention_call.h"
 
 namespace edgewise::ops::reference {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+std::string edge_list_refusal(const AttentionCall& call);
 AttentionForward edge_list_forward(const AttentionInputs& in);
 AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                     const at::Tensor& grad_output, const CreditRequest& credit);
+                                     const at::Tensor& grad_output, const at::Tensor& density_grad);
 
+std::string dense_refusal(const AttentionCall& call);
 AttentionForward dense_forward(const AttentionInputs& in);
 AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                 const at::Tensor& grad_output, const CreditRequest& credit);
+                                 const at::Tensor& grad_output, const at::Tensor& density_grad);
 
-// The products of attention_impl.h.
+// The products of attention_call.h.
 at::Tensor multiply_rows(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense);
 at::Tensor multiply_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense);
 at::Tensor edge_dot(const EdgeSet& edges, const at::Tensor& left, const at::Tensor& right);

@@ -47,16 +47,29 @@ at::Tensor on_edges(const EdgeSet& edges, const at::Tensor& matrix) {  // [B, H,
 
 }  // namespace
 
+// Where edges are not rare, matrices are faster than a gathered row an edge, on a GPU; they take memory for
+// every pair.
+std::string dense_refusal(const AttentionCall& call) {
+  using functional::Backend;
+  if (call.backend == Backend::kDense) return "";
+  if (call.backend == Backend::kKernel) return "our kernels were asked for";
+  if (call.backend == Backend::kReference) return "lists of edges were asked for";
+  const double pairs = static_cast<double>(call.shape.pairs());
+  if (pairs >= 0x1.0p32) return "too many pairs for matrices";
+  if (!call.edge_count) return "the edges have not been counted";
+  return static_cast<double>(*call.edge_count) > pairs / 64 ? "" : "edges are rare";
+}
+
 AttentionForward dense_forward(const AttentionInputs& in) {
   const DenseState state(in);
   const at::Tensor lse = state.scores.masked_fill(state.mask.logical_not(), -kInfinity).logsumexp(-1);
   at::Tensor weights = masked_softmax(state);
   if (in.dropout_p > 0) weights = weights * state.factors;
-  return {at::matmul(weights, state.value).to(in.query.scalar_type()), lse, {}};
+  return {at::matmul(weights, state.value).to(in.query.scalar_type()), lse};
 }
 
 AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                 const at::Tensor& grad_output, const CreditRequest& credit) {
+                                 const at::Tensor& grad_output, const at::Tensor&) {
   const DenseState state(in);
   const at::Tensor absent = state.mask.logical_not();
   const at::Tensor given_grad = grad_output.to(in.accumulator());
@@ -74,7 +87,7 @@ AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForwa
   result.query = (at::matmul(logit_grads, state.key) * in.scale).to(dtype);
   result.key = (at::matmul(logit_grads.transpose(2, 3), state.query) * in.scale).to(dtype);
   result.value = at::matmul(dropped.transpose(2, 3), grad).to(dtype);
-  switch (credit.rule) {
+  switch (in.learns.rule) {
     case kernels::CreditRule::kNone:
       break;
     case kernels::CreditRule::kLogit:
@@ -97,14 +110,14 @@ AttentionBackward dense_backward(const AttentionInputs& in, const AttentionForwa
       break;
     }
   }
-  if (credit.probes) {
+  if (in.learns.has_probes) {
     // Probes may select keys that no edge does, so their scores and values come from the tensors as given.
     AttentionInputs at_probes = in;
-    at_probes.edges = *credit.probes;
+    at_probes.edges = *in.learner->probes;
     at_probes.dropout_p = 0;
     const DenseState probe(at_probes);
     const at::Tensor probe_u = at::matmul(given_grad, probe.value.transpose(2, 3));
-    result.probe_credit = on_edges(*credit.probes, (probe.scores - lse).sigmoid() * (probe_u - ubar));
+    result.probe_credit = on_edges(*in.learner->probes, (probe.scores - lse).sigmoid() * (probe_u - ubar));
   }
   return result;
 }

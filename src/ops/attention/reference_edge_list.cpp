@@ -82,6 +82,11 @@ at::Tensor leave_one_out(const at::Tensor& scores, const at::Tensor& weights, co
 
 }  // namespace
 
+std::string edge_list_refusal(const AttentionCall& call) {
+  if (call.backend == functional::Backend::kKernel) return "our kernels were asked for";
+  return call.backend == functional::Backend::kDense ? "masked matrices were asked for" : "";
+}
+
 AttentionForward edge_list_forward(const AttentionInputs& in) {
   const EdgeShape& shape = in.edges.shape();
   const EdgePlaces places(in.edges);
@@ -95,12 +100,11 @@ AttentionForward edge_list_forward(const AttentionInputs& in) {
   const at::Tensor output = sum_by(places.rows, weights.unsqueeze(1) * values, shape.rows());
   return {output.view({shape.batch, shape.heads, shape.queries, in.value.size(3)}).to(in.query.scalar_type()),
           at::where(total > 0, top + total.log(), at::full_like(top, -kInfinity))
-              .view({shape.batch, shape.heads, shape.queries}),
-          {}};
+              .view({shape.batch, shape.heads, shape.queries})};
 }
 
 AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                     const at::Tensor& grad_output, const CreditRequest& credit) {
+                                     const at::Tensor& grad_output, const at::Tensor&) {
   const EdgeShape& shape = in.edges.shape();
   const at::ScalarType dtype = in.accumulator();
   const EdgePlaces places(in.edges);
@@ -131,7 +135,7 @@ AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionF
       shape.keys);
   result.value = shaped(sum_by(places.keys, dropped.unsqueeze(1) * grad_rows, shape.columns()), shape.keys);
 
-  switch (credit.rule) {
+  switch (in.learns.rule) {
     case kernels::CreditRule::kNone:
       break;
     case kernels::CreditRule::kLogit:
@@ -144,9 +148,9 @@ AttentionBackward edge_list_backward(const AttentionInputs& in, const AttentionF
       result.credit = leave_one_out(scores, weights, u, ubar, places.rows, shape.rows());
       break;
   }
-  if (credit.probes) {
+  if (in.learns.has_probes) {
     AttentionInputs absent = in;
-    absent.edges = *credit.probes;
+    absent.edges = *in.learner->probes;
     const EdgePlaces at_probes(absent.edges);
     const at::Tensor probe_u =
         (grad.index_select(0, at_probes.rows) * flat_rows(in.value, dtype).index_select(0, at_probes.keys))

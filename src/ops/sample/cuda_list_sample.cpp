@@ -10,8 +10,7 @@
 #include "graph/cuda_launch.h"
 #include "graph/lists_cuda.h"
 #include "kernels/cuda/lists/list_params.h"
-#include "ops/attention/cuda_choice.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/cuda_limits.h"
 #include "ops/sample/cuda_sampling.h"
 #include "ops/streams.h"
 
@@ -96,7 +95,7 @@ bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& ke
   const double probes = kProbesPerRow / static_cast<double>(shape.keys) / (options.is_causal ? 2 : 1),
                list_ps = kListPs * (expected.density + probes),
                tiles_ps =
-                   !is_float && windows_fit(shape, query_membership.device()) ? kWindowPairPs : kTilePairPs;
+                   !is_float && windows_fit(shape, cuda_device(query_membership.device()).bytes) ? kWindowPairPs : kTilePairPs;
   const bool only_lists = is_float && bytes >= kLargestFloatTiles;  // attention would make them of the tiles
   return (only_lists || list_ps < tiles_ps) &&
          expected.bound <=

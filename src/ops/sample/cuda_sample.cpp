@@ -9,10 +9,11 @@
 
 #include "graph/bool_bytes.h"
 #include "graph/cuda_launch.h"
+#include "graph/edge_plan.h"
 #include "graph/tiles.h"
 #include "kernels/cuda/lists/list_params.h"
 #include "kernels/pair_numbers.h"
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/cuda_limits.h"
 #include "ops/sample/cuda_sampling.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"
@@ -121,7 +122,7 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
   const c10::cuda::CUDAGuard guard(device);
   if (edges.has_csr() && options.probe_unit > 1) return cuda_list_probes(edges, rates, options);
   const at::Tensor streams = stream_keys_on(device, options.random, kernels::Purpose::kProbes, shape);
-  const auto rates_now = [rates, again = options.rates_again] { return again ? again() : rates; };
+  const auto rates_now = probe_rates_now(rates, options.replayed);
   const at::Tensor query_mask = mask_bytes(options.query_mask, device),
                    key_mask = mask_bytes(options.key_mask, device);
   const at::Tensor columns = column_words(shape, device);
@@ -150,7 +151,7 @@ EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rate
     params.by_queries = units.by_queries.mutable_data_ptr<uint8_t>();
     params.by_keys = units.by_keys.mutable_data_ptr<uint8_t>();
     check_launch("unit_probes", kernels::cuda::launch_unit_probes(params, current_stream()));
-    return EdgeSet::from_trusted_units(shape, probes, units);
+    return graph::edges_in_units(shape, probes, units);
   }
   const at::Tensor device_laws = on_device(device, [=](const StreamShift&) {
     const std::vector<double> now = rates_now();

@@ -9,8 +9,6 @@
 namespace edgewise::ops {
 namespace {
 
-constexpr double kLargestTileBytes = 16.0 * 1024 * 1024 * 1024;
-
 at::Tensor padded(const at::Tensor& membership) {
   const int64_t missing = sampling_clusters(membership.size(3)) - membership.size(3);
   return (missing > 0 ? at::constant_pad_nd(membership, {0, missing}) : membership).contiguous();
@@ -27,10 +25,6 @@ int64_t sampling_clusters(int64_t clusters) {
   int64_t wanted = 32;
   while (wanted < clusters) wanted *= 2;
   return wanted;
-}
-
-bool fits_tiles(const EdgeShape& shape) {
-  return static_cast<double>(shape.pairs()) / 8 <= kLargestTileBytes;
 }
 
 // Up to this bound in the mean thinning beats the products (docs/kernels/cuda-windows.md), which cost more

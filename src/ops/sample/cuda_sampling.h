@@ -5,6 +5,8 @@
 #include <edgewise/ops/sample.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "kernels/cuda/tiles/tile_params.h"
 
@@ -12,13 +14,19 @@ namespace edgewise::ops {
 
 // The clusters that a kernel is built for and that hold so many.
 int64_t sampling_clusters(int64_t clusters);
-// Whether one bit per pair fits comfortably.
-bool fits_tiles(const EdgeShape& shape);
 
 // A block of rows thins up to this bound in the mean.
 float thinning_bound(Sampler sampler, int64_t clusters, bool fp32);
 
 at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device);
+
+// Bit tiles, or lists where there are too many pairs for them. `refusal` is empty when the samplers take the call.
+std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler);
+EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
+                    const SampleOptions& options);
+std::string cuda_probe_refusal(const EdgeSet& edges, int64_t probe_unit);
+EdgeSet cuda_sample_probes(const EdgeSet& edges, const std::vector<double>& rates,
+                           const SampleOptions& options);
 
 // The tensors of a call, in the form that the kernels read, for as long as they run.
 class SamplingTensors {

@@ -24,9 +24,9 @@
 #include "kernels/cpu/sample/sample_scratch.h"
 #include "kernels/cpu/sample/sampler.h"
 #include "kernels/probe_units.h"
-#include "ops/attention/cuda_impl.h"
 #include "ops/attention/reference.h"
 #include "ops/cpu_level_variable.h"
+#include "ops/sample/cuda_sampling.h"
 #include "ops/streams.h"
 
 namespace edgewise {

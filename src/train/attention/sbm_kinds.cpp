@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "ops/attention/cuda_impl.h"
+#include "ops/attention/cuda_limits.h"
 #include "train/attention/builtin_kinds.h"
 #include "train/recipe/override_with.h"
 
@@ -34,7 +34,12 @@ std::string sbm_recording_refusal(const Recipe& recipe) {
   if (options.sampler == Sampler::kFastRg || options.sampler == Sampler::kSqueezed)
     return "the sampler " + std::string(to_string(options.sampler)) +
            " has no kernel on a GPU; use sbm.sampler = auto";
-  if (const std::string why = ops::cuda_learner_refusal(options.clusters, options); !why.empty())
+  ops::LearnerCall learns;
+  learns.clusters = options.clusters;
+  if (credit_rule(options.estimator, options.present_form) == CreditRule::kLeaveOneOut)
+    learns.rule = kernels::CreditRule::kLeaveOneOut;
+  learns.poisson_slope = options.law == EdgeLaw::kPoisson && options.estimator == Estimator::kCounterfactual;
+  if (const std::string why = ops::cuda_fold_refusal(learns); !why.empty())
     return "the kernels do not have " + why +
            ", and without them edges are listed one by one, whose number the host must wait for; set "
            "train.cuda_graph = false";

@@ -11,9 +11,7 @@
 #include "kernels/cpu/attention/dropout_level.h"
 #include "kernels/cpu/attention/gathered_rows.h"
 #include "kernels/cpu/attention/group_products.h"
-#include "kernels/cpu/attention/head_backward.h"
 #include "kernels/cpu/attention/level_rows.h"
-#include "kernels/cpu/attention/masked_rows.h"
 #include "kernels/cpu/attention/row_weights.h"
 #include "kernels/cpu/levels.h"
 
@@ -488,7 +486,7 @@ void probe_credit(const ProbeCreditParams<T>& params, int64_t row_begin, int64_t
 
 template <typename T>
 AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward_rows<T>, joins_passes<T>, backward_heads<T>, probe_credit<T>, masked_rows<T>};
+  return {forward<T>, backward_rows<T>, probe_credit<T>};
 }
 template AttentionKernels<float> attention_kernels<float>();
 template AttentionKernels<Bf16> attention_kernels<Bf16>();

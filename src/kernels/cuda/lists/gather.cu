@@ -109,8 +109,8 @@ struct Place {
   }
 };
 
-// Calls visit(index) for each edge of `row`, `load(index)` a few edges ahead; indices outside [0, limit) are
-// skipped.
+// Calls visit(edge, index, loaded) for every kAhead edges of `row`, of which `edge` is the first, with what
+// fetch(index) gave; an index is -1 where there is none, or one outside of [0, limit).
 template <typename Fetch, typename Visit>
 __device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, const Fetch& fetch,
                           const Visit& visit) {
@@ -126,7 +126,7 @@ __device__ void for_edges(const EdgeList& edges, int64_t row, int64_t limit, con
     }
 #pragma unroll
     for (int n = 0; n < kAhead; ++n) loaded[n] = fetch(index[n] < 0 ? 0 : index[n]);
-    visit(index, loaded);
+    visit(e, index, loaded);
   }
 }
 
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   int seen = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     for_edges(p.edges, at.row, p.shape.keys, fetch,
-              [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+              [&](int64_t, const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
                 float s[kAhead];
 #pragma unroll
                 for (int n = 0; n < kAhead; ++n)
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     if (attempt == 1 || !seen || __all_sync(at.lanes, good)) break;
     top = -INFINITY, total = 0, sum = Eight{};
     for_edges(p.edges, at.row, p.shape.keys, fetch,
-              [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+              [&](int64_t, const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
 #pragma unroll
                 for (int n = 0; n < kAhead; ++n) {
                   const float s = row_sum<kLanes>(dot(query, loaded[n].key.unpack()), at.lanes);
@@ -226,10 +226,42 @@ __global__ void gather_row_values(const __grid_constant__ GatherBackwardParams<T
   p.row_values[p.shape.batch * p.shape.heads * p.shape.queries + at.row] = ubar;
 }
 
-// One pass of the backward: rows (kColumns = false) or columns.
-template <typename T, int D, int C, bool kColumns, bool kDropout>
+// Leaving out an edge: a / (1 - a) (u - ubar), or a (u - mean of u over the other edges), which is what the
+// largest edge of a row takes, since 1 - a may be nothing but rounding there. So while the edges pass by,
+// this keeps the largest, the first of several, and the softmax over the others.
+struct LargestEdge {
+  int64_t edge = -1;
+  float score = 0, u = 0;  // scores times log2(e)
+  float high = -INFINITY, total = 0,
+        sum = 0;  // of the others: largest score, sums of exp2(s - high) and times u
+
+  __device__ void see(int64_t e, float s, float u_of_edge) {
+    if (edge >= 0 && s <= score) return pass(s, u_of_edge);
+    if (edge >= 0) pass(score, u);
+    edge = e, score = s, u = u_of_edge;
+  }
+  __device__ float credit(float lse2) const {
+    return total > 0 ? exp2_fast(score - lse2) * (u - sum / total) : u;
+  }
+
+ private:
+  __device__ void pass(float s, float u_of_edge) {
+    if (s > high) {
+      const float shrink = exp2_fast(high - s);
+      total *= shrink, sum *= shrink, high = s;
+    }
+    const float share = exp2_fast(s - high);
+    total += share;
+    sum = fmaf(share, u_of_edge, sum);
+  }
+};
+
+// One pass of the backward: rows (kColumns = false) or columns. kNumbers: the row pass also writes the number
+// of every edge and probe.
+template <typename T, int D, int C, bool kColumns, bool kDropout, bool kNumbers>
 __global__ void __launch_bounds__(kThreads, 2)
     gather_backward(const __grid_constant__ GatherBackwardParams<T> p, uint32_t drop_limit) {
+  static_assert(!kNumbers || (C == 0 && !kColumns));
   constexpr int kLanes = D / 8;
   constexpr int kMembers = C == 0 ? 0 : (C / 8 + kLanes - 1) / kLanes;  // groups of 8 clusters per lane
   const int64_t outer = kColumns ? p.shape.keys : p.shape.queries,
@@ -272,8 +304,12 @@ __global__ void __launch_bounds__(kThreads, 2)
           add_scaled(grad_c[n], g, load_eight(c + j * inner_c.row_stride + (n * kLanes + at.part) * 8));
     }
   };
+  [[maybe_unused]] const auto write = [&](float* credit, const EdgeList& edges, int64_t e, float number) {
+    if (at.part == 0 && e < edges.offsets[at.row + 1]) credit[e] = number;
+  };
+  [[maybe_unused]] LargestEdge largest;
   for_edges(kColumns ? p.edges_by_keys : p.edges, at.row, inner, fetch,
-            [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+            [&]([[maybe_unused]] int64_t e, const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
               float s[kAhead], u[kAhead];
 #pragma unroll
               for (int n = 0; n < kAhead; ++n)
@@ -283,9 +319,20 @@ __global__ void __launch_bounds__(kThreads, 2)
               if constexpr (kDropout) keep_factors<kLanes, kColumns>(p.dropout, drop_limit, at, index, keep);
 #pragma unroll
               for (int n = 0; n < kAhead; ++n) {
-                if (index[n] < 0) continue;
+                if (index[n] < 0) {
+                  if constexpr (kNumbers) write(p.edge_credit, p.edges, e + n, 0);
+                  continue;
+                }
+                if constexpr (kDropout) u[n] *= keep[n];
                 const float weight = exp2_fast(fmaf(s[n], to_log2, -loaded[n].lse2)),
-                            d = weight * ((kDropout ? u[n] * keep[n] : u[n]) - loaded[n].ubar);
+                            d = weight * (u[n] - loaded[n].ubar);
+                if constexpr (kNumbers) {
+                  largest.see(e + n, s[n] * to_log2, u[n]);
+                  write(p.edge_credit, p.edges, e + n,
+                        p.rule == CreditRule::kPaper         ? d * s[n] * p.scale
+                        : p.rule == CreditRule::kLeaveOneOut ? d / (1 - weight)
+                                                             : d);
+                }
                 add_scaled(grad_a, d, loaded[n].a.unpack());
                 if constexpr (kColumns)
                   add_scaled(grad_b, kDropout ? weight * keep[n] : weight, loaded[n].b.unpack());
@@ -293,19 +340,24 @@ __global__ void __launch_bounds__(kThreads, 2)
                   teach(index[n], fminf(fmaxf((p.paper ? d * s[n] * p.scale : d) + density, -limit), limit));
               }
             });
+  if constexpr (kNumbers)
+    if (p.rule == CreditRule::kLeaveOneOut && largest.edge >= 0)
+      write(p.edge_credit, p.edges, largest.edge, largest.credit(own_lse));
   const EdgeList& probes = kColumns ? p.probes_by_keys : p.probes;
-  if (C > 0 && probes.offsets) {
-    const float per_rate = 1 / p.probe_rates[at.item];
-    for_edges(probes, at.row, inner, fetch, [&](const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
+  if ((C > 0 || kNumbers) && probes.offsets) {
+    const float per_rate = C > 0 ? 1 / p.probe_rates[at.item] : 1;
+    for_edges(probes, at.row, inner, fetch,
+              [&]([[maybe_unused]] int64_t e, const int(&index)[kAhead], const Loaded(&loaded)[kAhead]) {
 #pragma unroll
-      for (int n = 0; n < kAhead; ++n) {
-        const float s = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes),
-                    u = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
-        if (index[n] < 0) continue;
-        const float share = 1 / (1 + exp2_fast(fmaf(s, -to_log2, loaded[n].lse2)));
-        teach(index[n], share * (u - loaded[n].ubar) * per_rate);
-      }
-    });
+                for (int n = 0; n < kAhead; ++n) {
+                  const float s = row_sum<kLanes>(dot(a0, loaded[n].a.unpack()), at.lanes),
+                              u = row_sum<kLanes>(dot(b0, loaded[n].b.unpack()), at.lanes);
+                  const float share = 1 / (1 + exp2_fast(fmaf(s, -to_log2, loaded[n].lse2))),
+                              number = index[n] < 0 ? 0 : share * (u - loaded[n].ubar);
+                  if constexpr (kNumbers) write(p.probe_credit, probes, e + n, number);
+                  if (C > 0 && index[n] >= 0) teach(index[n], number * per_rate);
+                }
+              });
   }
   const auto& to_a = kColumns ? p.key_grad : p.query_grad;
   store_eight(to_a.head(at.item, at.head) + at.token * to_a.row_stride + at.part * 8, grad_a, p.scale);
@@ -327,27 +379,28 @@ unsigned blocks_for(const TileShape& shape, int64_t tokens) {
   return static_cast<unsigned>((shape.batch * shape.heads * tokens * (D / 8) + kThreads - 1) / kThreads);
 }
 
-template <typename T, int D, int C, bool kDropout>
+template <typename T, int D, int C, bool kDropout, bool kNumbers>
 cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
   const uint32_t limit = dropout_limit(p.dropout.p);
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.queries)) {
     launch(gather_row_values<T, D>, blocks, kThreads, stream, p);
-    launch(gather_backward<T, D, C, false, kDropout>, blocks, kThreads, stream, p, limit);
+    launch(gather_backward<T, D, C, false, kDropout, kNumbers>, blocks, kThreads, stream, p, limit);
   }
   if (const unsigned blocks = blocks_for<D>(p.shape, p.shape.keys))
-    launch(gather_backward<T, D, C, true, kDropout>, blocks, kThreads, stream, p, limit);
+    launch(gather_backward<T, D, C, true, kDropout, false>, blocks, kThreads, stream, p, limit);
   return cudaGetLastError();
 }
-template <typename T, int D, int C>
+template <typename T, int D, int C, bool kNumbers = false>
 cudaError_t backward(const GatherBackwardParams<T>& p, cudaStream_t stream) {
-  return p.dropout.stream_keys ? backward<T, D, C, true>(p, stream) : backward<T, D, C, false>(p, stream);
+  return p.dropout.stream_keys ? backward<T, D, C, true, kNumbers>(p, stream)
+                               : backward<T, D, C, false, kNumbers>(p, stream);
 }
 
 template <typename T, int D>
 cudaError_t backward_clusters(const GatherBackwardParams<T>& p, cudaStream_t stream) {
   switch (p.clusters) {
     case 0:
-      return backward<T, D, 0>(p, stream);
+      return p.rule == CreditRule::kNone ? backward<T, D, 0>(p, stream) : backward<T, D, 0, true>(p, stream);
     case 32:
       return backward<T, D, 32>(p, stream);
     case 128:
@@ -369,11 +422,6 @@ cudaError_t forward(const GatherForwardParams<T>& p, cudaStream_t stream) {
 }
 
 }  // namespace
-
-bool gather_takes(int64_t head_dim, int64_t clusters) {
-  return (head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128) &&
-         (clusters == 0 || clusters == 32 || clusters == 128);
-}
 
 template <typename T>
 int launch_gather_forward(const GatherForwardParams<T>& p, Stream given) {

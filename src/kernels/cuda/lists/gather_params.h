@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/tiles/tile_params.h"
+#include "kernels/params.h"
 
 namespace edgewise::kernels::cuda {
 
@@ -48,7 +49,11 @@ struct GatherBackwardParams {
   EdgeList edges, edges_by_keys;
   GatherDropout dropout;  // as in the forward pass
   HeadTensor<T> query_grad, key_grad, value_grad;
-  // Credit for the learner, as in TileCreditParams.
+  // A number per edge and per probe, in the order of `edges` and `probes`; then without clusters.
+  CreditRule rule = CreditRule::kNone;
+  float* edge_credit = nullptr;   // [E] out, with a rule
+  float* probe_credit = nullptr;  // [probes] out, with a rule and probes; not divided by rates
+  // Credit for the learner, as in TileCreditParams, whose product with memberships is formed here.
   int64_t clusters = 0;  // 0, 32 or 128
   HeadTensor<const T> query_membership, key_side;
   bool paper = false;
@@ -61,6 +66,9 @@ struct GatherBackwardParams {
 template <typename T>
 int launch_gather_backward(const GatherBackwardParams<T>& params, Stream stream);
 
-bool gather_takes(int64_t head_dim, int64_t clusters);
+constexpr bool gather_takes(int64_t head_dim, int64_t clusters) {
+  return (head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128) &&
+         (clusters == 0 || clusters == 32 || clusters == 128);
+}
 
 }  // namespace edgewise::kernels::cuda

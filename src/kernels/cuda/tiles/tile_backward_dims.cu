@@ -5,11 +5,6 @@
 
 namespace edgewise::kernels::cuda {
 
-bool tile_backward_takes(int64_t head_dim, int64_t clusters) {
-  return (head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128) &&
-         (clusters == 0 || clusters == 32 || clusters == 128);
-}
-
 int launch_tile_backward(const TileBackwardParams<Bf16>& p, Stream stream) {
   switch (p.head_dim) {
     case 16:

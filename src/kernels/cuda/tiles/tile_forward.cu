@@ -253,10 +253,6 @@ int launch(const TileForwardParams<Bf16>& p, Stream stream) {
 
 }  // namespace
 
-bool tile_forward_takes(int64_t head_dim) {
-  return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128;
-}
-
 int launch_tile_forward(const TileForwardParams<Bf16>& p, Stream stream) {
   switch (p.head_dim) {
     case 16:

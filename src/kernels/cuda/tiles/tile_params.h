@@ -65,7 +65,10 @@ struct TileForwardParams {
   HeadTensor<T> output;  // [B, H, L, D]
   float* lse = nullptr;  // [B*H*L] log-sum-exp of a row's logits, -inf for a row with no edge
 };
-bool tile_forward_takes(int64_t head_dim);
+constexpr bool tile_forward_takes(int64_t head_dim) {
+  return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 128;
+}
+inline constexpr int64_t kMostTileHeads = 65535;                                // B*H of a launch
 int launch_tile_forward(const TileForwardParams<Bf16>& params, Stream stream);  // a cudaError_t
 
 // How a product of fp32 numbers is formed on tensor cores: each operand rounded to tf32, or each the sum of
@@ -115,7 +118,9 @@ struct TileBackwardParams {
   HeadTensor<T> query_grad, key_grad, value_grad;
   TileCreditParams<T> credit;
 };
-bool tile_backward_takes(int64_t head_dim, int64_t clusters);
+constexpr bool tile_backward_takes(int64_t head_dim, int64_t clusters) {
+  return tile_forward_takes(head_dim) && (clusters == 0 || clusters == 32 || clusters == 128);
+}
 int launch_tile_backward(const TileBackwardParams<Bf16>& params, Stream stream);
 int launch_float_tile_backward(const TileBackwardParams<float>& params, Tf32 products, Stream stream);
 
@@ -131,7 +136,9 @@ struct UnitCreditParams {
   const uint8_t *by_queries = nullptr, *by_keys = nullptr;  // flags (UnitProbeParams)
   TileCreditParams<Bf16> credit;                            // clusters, memberships, probes, rates, gradients
 };
-bool unit_credit_takes(int64_t clusters);
+constexpr bool unit_credit_takes(int64_t clusters) {
+  return clusters == 32;
+}
 int launch_unit_credit(const UnitCreditParams& params, Stream stream);
 
 // Dropout on the attention weights: the edges to drop, as a bit plane. Pair (row, column) is dropped when its

@@ -22,6 +22,7 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896f;
 constexpr int kWarps = 4, kUnit = kProbeUnit, C = 32;  // clusters
+static_assert(unit_credit_takes(C));
 
 struct UnitPassParams {
   int heads, outer, inner;  // tokens on each side
@@ -235,10 +236,6 @@ int launch_both(const UnitCreditParams& p, cudaStream_t stream) {
 }
 
 }  // namespace
-
-bool unit_credit_takes(int64_t clusters) {
-  return clusters == C;
-}
 
 int launch_unit_credit(const UnitCreditParams& p, Stream given) {
   if (p.shape.words() == 0) return cudaSuccess;

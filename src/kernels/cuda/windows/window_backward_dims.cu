@@ -5,11 +5,6 @@
 
 namespace edgewise::kernels::cuda {
 
-bool window_backward_takes(int64_t head_dim, int64_t clusters) {
-  if (head_dim == 32) return clusters == 0 || clusters == 32 || clusters == 128;
-  return head_dim == 64 && (clusters == 0 || clusters == 32);
-}
-
 int64_t window_row_bytes(int64_t head_dim, int64_t clusters) {
   return 4 * head_dim + 2 * clusters + 16;
 }

@@ -250,10 +250,6 @@ cudaError_t forward(const WindowForwardParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-bool window_forward_takes(int64_t head_dim) {
-  return head_dim == 32 || head_dim == 64;
-}
-
 int launch_window_forward(const WindowForwardParams& p, Stream given) {
   const auto stream = static_cast<cudaStream_t>(given);
   switch (p.head_dim) {

@@ -65,7 +65,9 @@ struct WindowForwardParams {
   HeadTensor<Bf16> output;
   float* lse = nullptr;  // [B*H*L]
 };
-bool window_forward_takes(int64_t head_dim);
+constexpr bool window_forward_takes(int64_t head_dim) {
+  return head_dim == 32 || head_dim == 64;
+}
 int launch_window_forward(const WindowForwardParams& params, Stream stream);
 
 // The backward pass. Probes come in units (probe_units.h): squares of 16 x 16 pairs, whose flags are here by
@@ -87,7 +89,10 @@ struct WindowBackwardParams {
   TileCreditParams<Bf16> credit;  // without transposed, fixed and discarded planes
   const uint8_t *units_by_queries = nullptr, *units_by_keys = nullptr;  // with credit.probes
 };
-bool window_backward_takes(int64_t head_dim, int64_t clusters);
+constexpr bool window_backward_takes(int64_t head_dim, int64_t clusters) {
+  return window_forward_takes(head_dim) &&
+         (clusters == 0 || clusters == 32 || (clusters == 128 && head_dim == 32));
+}
 int64_t window_row_bytes(int64_t head_dim, int64_t clusters);
 int launch_window_backward(const WindowBackwardParams& params, Stream stream);
 

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "kernels/cpu/levels.h"
-#include "ops/attention/attention_impl.h"
-#include "ops/attention/cpu_choice.h"
+#include "ops/attention/cpu_costs.h"
+#include "ops/attention/kernel_table.h"
 #include "ops/attention/kernel_views.h"
-#include "ops/attention/masked_blocks.h"
 #include "ops/attention/reference.h"
 #include "ops/cpu_level_variable.h"
 #include "ops/kernel_threads.h"
@@ -80,20 +79,6 @@ void for_rows(const int64_t* offsets, int64_t rows, Heads heads, const Body& bod
   });
 }
 
-// The same over the rows of the heads that are not `skipped`; none are when that is empty.
-template <typename Body>
-void for_rows_of_heads(const kernels::CsrView& edges, int64_t heads, const std::vector<char>& skipped,
-                       Heads sharing, const Body& body) {
-  if (skipped.empty()) return for_rows(edges.row_offsets, heads * edges.queries, sharing, body);
-  for (int64_t first = 0, last = 0; first < heads; first = last + 1) {
-    for (last = first; last < heads && !skipped[static_cast<size_t>(last)];) ++last;
-    const int64_t row = first * edges.queries;
-    if (last > first)
-      for_rows(edges.row_offsets + row, (last - first) * edges.queries, sharing,
-               [&](int64_t begin, int64_t end) { body(row + begin, row + end); });
-  }
-}
-
 // A new tensor for a kernel to fill.
 at::Tensor fresh(at::IntArrayRef sizes, const at::TensorOptions& options) {
   return graph::on_huge_pages(at::empty(sizes, options));
@@ -112,6 +97,18 @@ void set_common(Params& params, const AttentionInputs& in) {
 kernels::DropoutParams dropout_params(const AttentionInputs& in) {
   if (in.dropout_p <= 0) return {};
   return {in.dropout_p, reinterpret_cast<const uint64_t*>(in.head_keys.const_data_ptr<int64_t>())};
+}
+
+// For the backward pass, if there is one: [E] logits where the learner's rule asks for them, else their
+// exponentials. 4 bytes an edge until then, instead of another walk through the keys.
+struct KeptNumbers : KernelState {
+  at::Tensor scores, exponentials;
+};
+
+AttentionInputs widened(AttentionInputs in) {
+  for (at::Tensor* x : {&in.query, &in.key, &in.value}) *x = x->to(at::kFloat);
+  in.dtype = at::kFloat;
+  return in;
 }
 
 AttentionInputs row_contiguous(AttentionInputs in) {
@@ -195,11 +192,11 @@ at::Tensor like_columns(const EdgeSet& edges, const at::Tensor& dense) {
   return fresh({shape.batch, shape.heads, shape.keys, dense.size(3)}, dense.options());
 }
 
-// out = factor * G^T dense, except for the heads that are `skipped`. A range of columns walks through the
-// rows of its head, so heads are cut only where there are too few of them for the threads.
+// out = factor * G^T dense. A range of columns walks through the rows of its head, so heads are cut only
+// where there are too few of them for the threads.
 template <typename T>
 void sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::Tensor& dense,
-                      at::Tensor& out, double factor = 1, const std::vector<char>& skipped = {}) {
+                      at::Tensor& out, double factor = 1) {
   const EdgeShape& shape = edges.shape();
   const at::Tensor rows = with_contiguous_rows(dense);
   kernels::ScatterSumParams<T> params;
@@ -216,57 +213,48 @@ void sum_over_columns(const EdgeSet& edges, const at::Tensor& values, const at::
                                : std::clamp<int64_t>(2 * threads / std::max<int64_t>(heads, 1), 1,
                                                      std::max<int64_t>(shape.keys / 64, 1));
   for_tasks(heads * cuts, [&](int64_t task) {
-    if (!skipped.empty() && skipped[static_cast<size_t>(task / cuts)]) return;
     const int64_t first = task / cuts * shape.keys, cut = task % cuts;
     kernel(params, first + shape.keys * cut / cuts, first + shape.keys * (cut + 1) / cuts);
   });
 }
 
-// Heads whose rows and columns are done in one go, by one thread each; none where threads would wait for the
-// one with the most edges. They join the `skipped` ones.
-template <typename T>
-std::vector<int64_t> take_joined_heads(const kernels::AttentionBackwardParams<T>& params, int64_t heads,
-                                       std::vector<char>& skipped) {
-  constexpr double kMostUneven = 1.1;  // times a thread's share; about what one go saves
-  const auto joins = level_attention_kernels<T>().joins_passes;
-  std::vector<int64_t> joined;
-  int64_t all = 0, most = 0;  // edges
-  for (int64_t head = 0; head < heads; ++head) {
-    if ((!skipped.empty() && skipped[static_cast<size_t>(head)]) || !joins(params, head)) continue;
-    const int64_t* const offsets = params.edges.row_offsets + head * params.edges.queries;
-    const int64_t count = offsets[params.edges.queries] - offsets[0];
-    joined.push_back(head);
-    all += count;
-    most = std::max(most, count);
-  }
-  const double share = static_cast<double>(all) / at::get_num_threads();
-  if (joined.empty() || !heads_divide(static_cast<int64_t>(joined.size())) ||
-      static_cast<double>(most) > kMostUneven * share)
-    return {};
-  skipped.resize(static_cast<size_t>(heads));
-  for (const int64_t head : joined) skipped[static_cast<size_t>(head)] = 1;
-  return joined;
-}
-
 }  // namespace
 
-AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
+double mean_degree(const AttentionCall& call) {
+  return static_cast<double>(*call.edge_count) /
+         static_cast<double>(std::max<int64_t>(call.shape.columns(), 1));
+}
+
+Widening choose_widening(const AttentionCall& call) {
+  if (call.dtype != at::kBFloat16) return {};
+  const int64_t row_bytes = (call.head_dim + call.value_dim) * static_cast<int64_t>(sizeof(float));
+  Widening result{mean_degree(call), call.shape.keys * row_bytes};
+  result.worth = result.reads >= Widening::kLeastReads && result.head_bytes <= Widening::kLargestHead;
+  return result;
+}
+
+std::string cpu_gather_refusal(const AttentionCall& call) {
+  return not_for(call, at::kCPU);
+}
+
+AttentionForward cpu_gather_forward(const AttentionInputs& given) {
   if (choose_widening(given).worth) {
-    AttentionForward result = kernel_forward(widened(given), gather);
-    result.output = result.output.to(given.query.scalar_type());
+    AttentionForward result = cpu_gather_forward(widened(given));
+    result.output = result.output.to(given.dtype);
     return result;
   }
   const AttentionInputs in = row_contiguous(given);
-  const std::vector<char> blocks = gather ? std::vector<char>() : plan_heads(in).forward;
-  const EdgeShape& shape = in.edges.shape();
+  const EdgeShape& shape = in.shape;
   AttentionForward result;
-  result.output = fresh({shape.batch, shape.heads, shape.queries, in.value.size(3)}, in.query.options());
+  result.output = fresh({shape.batch, shape.heads, shape.queries, in.value_dim}, in.query.options());
   result.lse = fresh({shape.batch, shape.heads, shape.queries}, in.query.options().dtype(in.accumulator()));
-  // 4 bytes an edge until then, instead of another walk through the keys. Blocks do not leave any.
-  if (in.gradients_follow && std::find(blocks.begin(), blocks.end(), 1) == blocks.end())
-    (kernels::needs_scores(in.learner_rule) ? result.scores : result.exponentials) =
+  const auto kept = std::make_shared<KeptNumbers>();
+  if (in.gradients_follow) {
+    (kernels::needs_scores(in.learns.rule) ? kept->scores : kept->exponentials) =
         fresh({in.edges.edge_count()}, result.lse.options());
-  dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
+    result.state = kept;
+  }
+  dispatch_kernel_type(in.dtype, [&](auto tag) {
     using T = decltype(tag);
     kernels::AttentionForwardParams<T> params;
     set_common<T>(params, in);
@@ -274,46 +262,43 @@ AttentionForward kernel_forward(const AttentionInputs& given, bool gather) {
     params.dropout = dropout_params(in);
     params.output = data_of<T>(result.output);
     params.lse = result.lse.mutable_data_ptr<Accumulator<T>>();
-    if (result.scores.defined()) params.scores = result.scores.mutable_data_ptr<Accumulator<T>>();
-    if (result.exponentials.defined())
-      params.exponentials = result.exponentials.mutable_data_ptr<Accumulator<T>>();
+    if (kept->scores.defined()) params.scores = kept->scores.mutable_data_ptr<Accumulator<T>>();
+    if (kept->exponentials.defined())
+      params.exponentials = kept->exponentials.mutable_data_ptr<Accumulator<T>>();
     const auto kernel = level_attention_kernels<T>().forward;
-    for_rows_of_heads(params.edges, shape.batch * shape.heads, blocks, share_heads<T>(in),
-                      [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
+    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
+             [&](int64_t begin, int64_t end) { kernel(params, begin, end); });
   });
-  if (!blocks.empty()) masked_forward(in, blocks, result);
   return result;
 }
 
-AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionForward& forward,
-                                  const at::Tensor& grad_output, const CreditRequest& credit, bool gather) {
+AttentionBackward cpu_gather_backward(const AttentionInputs& given, const AttentionForward& forward,
+                                      const at::Tensor& grad_output, const at::Tensor& density_grad) {
   if (choose_widening(given).worth) {
     AttentionForward wide = forward;
     wide.output = forward.output.to(at::kFloat);
     AttentionBackward result =
-        kernel_backward(widened(given), wide, grad_output.to(at::kFloat), credit, gather);
-    for (at::Tensor* grad : {&result.query, &result.key, &result.value})
-      *grad = grad->to(given.query.scalar_type());
+        cpu_gather_backward(widened(given), wide, grad_output.to(at::kFloat), density_grad);
+    for (at::Tensor* grad : {&result.query, &result.key, &result.value}) *grad = grad->to(given.dtype);
     return result;
   }
   const AttentionInputs in = row_contiguous(given);
-  // Credit is a number per edge.
-  const bool per_edge_wanted = credit.rule != kernels::CreditRule::kNone || credit.probes;
-  std::vector<char> blocks = gather || per_edge_wanted ? std::vector<char>() : plan_heads(in).backward;
-  // In a product one number that is not finite would reach every key.
-  if (std::find(blocks.begin(), blocks.end(), 1) != blocks.end() && !is_finite(grad_output)) blocks.clear();
-  const EdgeShape& shape = in.edges.shape();
+  const EdgeShape& shape = in.shape;
+  const kernels::CreditRule rule = in.learns.rule;
   const at::Tensor grad = grad_output.contiguous(), output = forward.output.contiguous();
   const auto per_edge = [&](int64_t count) {
     return fresh({count}, in.query.options().dtype(in.accumulator()));
   };
+  // Taken, since they are overwritten: another backward pass forms its own.
+  KeptNumbers kept;
+  if (auto* state = static_cast<KeptNumbers*>(forward.state.get())) std::swap(kept, *state);
+  const bool has_exponentials = kept.exponentials.defined() && !kernels::needs_scores(rule);
   AttentionBackward result;
-  result.query = fresh({shape.batch, shape.heads, shape.queries, in.query.size(3)}, in.query.options());
+  result.query = fresh({shape.batch, shape.heads, shape.queries, in.head_dim}, in.query.options());
   result.key = like_columns(in.edges, in.query);
   result.value = like_columns(in.edges, grad);
-  const bool has_exponentials = forward.exponentials.defined() && !kernels::needs_scores(credit.rule);
-  if (credit.rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
-  dispatch_kernel_type(in.query.scalar_type(), [&](auto tag) {
+  if (rule != kernels::CreditRule::kNone) result.credit = per_edge(in.edges.edge_count());
+  dispatch_kernel_type(in.dtype, [&](auto tag) {
     using T = decltype(tag);
     kernels::AttentionBackwardParams<T> params;
     set_common<T>(params, in);
@@ -321,38 +306,30 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
     params.dropout = dropout_params(in);
     params.grad_output = const_data_of<T>(grad);
     params.output = const_data_of<T>(output);
-    if (forward.scores.defined()) params.scores = forward.scores.const_data_ptr<Accumulator<T>>();
-    if (has_exponentials) params.exponentials = forward.exponentials.const_data_ptr<Accumulator<T>>();
+    if (kept.scores.defined()) params.scores = kept.scores.const_data_ptr<Accumulator<T>>();
+    if (has_exponentials) params.exponentials = kept.exponentials.const_data_ptr<Accumulator<T>>();
     params.grad_query = data_of<T>(result.query);
-    params.rule = credit.rule;
+    params.rule = rule;
     if (result.credit.defined()) params.credit = result.credit.mutable_data_ptr<Accumulator<T>>();
     const auto kernels = level_attention_kernels<T>();
-    const int64_t heads = shape.batch * shape.heads;
-    std::vector<char> done = blocks;
-    const std::vector<int64_t> joined = take_joined_heads(params, heads, done);
-    for_tasks(static_cast<int64_t>(joined.size()), [&](int64_t task) {
-      const int64_t head = joined[static_cast<size_t>(task)];
-      kernels.backward_heads({params, data_of<T>(result.key), data_of<T>(result.value)}, head, head + 1);
-    });
-    if (done.empty() || std::find(done.begin(), done.end(), 0) != done.end()) {
-      // Weights take the place of what was kept, whose memory is in the cache by then.
-      const at::Tensor weights = forward.scores.defined() ? forward.scores
-                                 : has_exponentials       ? forward.exponentials
-                                                          : per_edge(in.edges.edge_count()),
-                       logit_grads = per_edge(in.edges.edge_count());
-      params.weights = weights.mutable_data_ptr<Accumulator<T>>();
-      params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
-      for_rows_of_heads(params.edges, heads, done, share_heads<T>(in),
-                        [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
-      sum_over_columns<T>(in.edges, logit_grads, in.query, result.key, in.scale, done);
-      sum_over_columns<T>(in.edges, weights, grad, result.value, 1, done);
-    }
+    // Weights take the place of what was kept, whose memory is in the cache by then.
+    const at::Tensor weights = kept.scores.defined() ? kept.scores
+                               : has_exponentials    ? kept.exponentials
+                                                     : per_edge(in.edges.edge_count()),
+                     logit_grads = per_edge(in.edges.edge_count());
+    params.weights = weights.mutable_data_ptr<Accumulator<T>>();
+    params.logit_grads = logit_grads.mutable_data_ptr<Accumulator<T>>();
+    for_rows(params.edges.row_offsets, shape.rows(), share_heads<T>(in),
+             [&](int64_t begin, int64_t end) { kernels.backward_rows(params, begin, end); });
+    sum_over_columns<T>(in.edges, logit_grads, in.query, result.key, in.scale);
+    sum_over_columns<T>(in.edges, weights, grad, result.value);
 
-    if (credit.probes) {
-      result.probe_credit = per_edge(credit.probes->edge_count());
+    if (in.learns.has_probes) {
+      const EdgeSet& probes = *in.learner->probes;
+      result.probe_credit = per_edge(probes.edge_count());
       kernels::ProbeCreditParams<T> probe;
       set_common<T>(probe, in);
-      probe.probes = csr_view(*credit.probes);
+      probe.probes = csr_view(probes);
       probe.grad_output = params.grad_output;
       probe.output = params.output;
       probe.lse = forward.lse.const_data_ptr<Accumulator<T>>();
@@ -361,7 +338,6 @@ AttentionBackward kernel_backward(const AttentionInputs& given, const AttentionF
                [&](int64_t begin, int64_t end) { kernels.probe_credit(probe, begin, end); });
     }
   });
-  if (!blocks.empty()) masked_backward(in, blocks, forward, grad, result);
   return result;
 }
 
