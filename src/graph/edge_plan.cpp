@@ -14,6 +14,7 @@
 #include "graph/edge_layouts.h"
 #include "graph/huge_pages.h"
 #include "graph/lists_cuda.h"
+#include "graph/squares.h"
 #include "graph/tiles.h"
 #include "graph/tiles_cuda.h"
 #include "kernels/cpu/transpose.h"
@@ -128,8 +129,10 @@ const at::Tensor& EdgePlan::unit_tiles() const {
 
 const at::Tensor& EdgePlan::tiles(const SparseHeads& without) {
   const std::lock_guard lock(layouts_.mutex);
-  if (!layouts_.tiles.defined())
+  if (!layouts_.tiles.defined()) {
+    layouts_.make_csr();
     layouts_.tiles = tiles_from_csr(layouts_.shape, layouts_.row_offsets, layouts_.col_indices);
+  }
   if (!squares_alone_) return layouts_.tiles;
   // What is only recorded has not happened for who asks outside of the recording.
   const bool recording = cuda_is_recording(layouts_.tiles.device());
@@ -142,20 +145,39 @@ const at::Tensor& EdgePlan::tiles(const SparseHeads& without) {
   return layouts_.tiles;
 }
 
+at::Device EdgeLayouts::device() const {
+  if (squares) return squares->cols.device();
+  return tiles.defined() ? tiles.device() : col_indices.device();
+}
+
+bool EdgeLayouts::is_tiles_alone() {
+  const std::lock_guard lock(mutex);
+  return !col_indices.defined() && !squares;
+}
+
 void EdgeLayouts::make_csr() {
   const std::lock_guard lock(mutex);
-  if (!col_indices.defined()) std::tie(row_offsets, col_indices) = csr_from_tiles(shape, plan.tiles());
+  if (col_indices.defined()) return;
+  if (squares) {
+    const EdgeSet edges = edges_of_squares(*squares, square_pairs);
+    row_offsets = edges.row_offsets();
+    col_indices = edges.col_indices();
+  } else {
+    std::tie(row_offsets, col_indices) = csr_from_tiles(shape, plan.tiles());
+  }
 }
 
 at::Tensor EdgeLayouts::degrees() {
   const std::lock_guard lock(mutex);
+  if (squares && !col_indices.defined()) return pairs_per_query(*squares, square_pairs);
   const at::Tensor rows = col_indices.defined() ? row_offsets.diff() : tile_degrees(shape, plan.tiles());
   return rows.view({shape.batch, shape.heads, shape.queries});
 }
 
 const at::Tensor& EdgeLayouts::count_per_head() {
   const std::lock_guard lock(mutex);
-  if (!edges_per_head.defined()) edges_per_head = degrees().sum(2);
+  if (!edges_per_head.defined())
+    edges_per_head = squares ? pairs_per_head(*squares, square_pairs) : degrees().sum(2);
   return edges_per_head;
 }
 

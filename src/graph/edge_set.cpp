@@ -24,6 +24,7 @@
 #include "graph/bool_bytes.h"
 #include "graph/checks.h"
 #include "graph/edge_layouts.h"
+#include "graph/squares.h"
 #include "graph/tiles.h"
 
 namespace edgewise {
@@ -55,6 +56,17 @@ at::Tensor pair_numbers(const EdgeSet& edges) {
   return edges.edge_rows() * edges.shape().keys + edges.col_indices();
 }
 
+bool are_alike_squares(const EdgeSet& a, const EdgeSet& b) {
+  return a.squares() && b.squares() && graph::same_pairs(a.square_pairs(), b.square_pairs());
+}
+
+// Squares of which less pairs take part than before: those without any go, unless a CUDA graph is recorded,
+// where nothing can be counted.
+EdgeSet of_less_pairs(const graph::Squares& squares, const graph::SquarePairs& pairs) {
+  const bool counts = squares.cols.is_cpu() || !graph::cuda_is_recording(squares.cols.device());
+  return EdgeSet::from_trusted_squares(counts ? graph::without_empty(squares, pairs) : squares, pairs);
+}
+
 }  // namespace
 
 std::string to_string(const EdgeShape& shape) {
@@ -80,6 +92,29 @@ EdgeSet EdgeSet::from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at
   layouts->tiles = std::move(tiles);
   layouts->edges_per_head = std::move(edges_per_head);
   return EdgeSet(std::move(layouts));
+}
+
+EdgeSet EdgeSet::from_trusted_squares(const graph::Squares& squares, const graph::SquarePairs& pairs) {
+  auto layouts = std::make_shared<EdgeLayouts>();
+  layouts->shape = squares.shape;
+  layouts->squares = squares;
+  layouts->square_pairs = pairs;
+  return EdgeSet(std::move(layouts));
+}
+
+EdgeSet EdgeSet::from_square_groups(const EdgeShape& tokens, const EdgeSet& groups,
+                                    const graph::SquarePairs& pairs) {
+  EdgeSet edges = from_trusted_squares(graph::squares_from_groups(tokens, groups), pairs);
+  edges.layouts_->square_groups = groups;
+  return edges;
+}
+
+EdgeSet EdgeSet::from_squares(const graph::Squares& squares, const graph::SquarePairs& pairs) {
+  graph::check_squares("EdgeSet::from_squares", squares);
+  graph::check_square_pairs("EdgeSet::from_squares", squares, pairs);
+  graph::SquarePairs own = pairs;
+  if (own.query_mask.defined()) own.query_mask = graph::zeros_and_ones(own.query_mask);
+  return from_trusted_squares(squares, own);
 }
 
 EdgeSet EdgeSet::from_csr(const EdgeShape& shape, at::Tensor row_offsets, at::Tensor col_indices) {
@@ -118,6 +153,7 @@ const EdgeShape& EdgeSet::shape() const {
   return layouts_->shape;
 }
 int64_t EdgeSet::edge_count() const {
+  if (squares() && !has_csr()) return edges_per_head().sum().item<int64_t>();
   return col_indices().size(0);
 }
 at::Device EdgeSet::device() const {
@@ -136,6 +172,20 @@ const at::Tensor& EdgeSet::col_indices() const {
   return layouts_->col_indices;
 }
 
+const graph::Squares* EdgeSet::squares() const {
+  return layouts_->squares ? &*layouts_->squares : nullptr;
+}
+const graph::SquarePairs& EdgeSet::square_pairs() const {
+  TORCH_CHECK(squares(), "EdgeSet::square_pairs: expected a set that was born as squares");
+  return layouts_->square_pairs;
+}
+const EdgeSet& EdgeSet::square_groups() const {
+  TORCH_CHECK(squares(), "EdgeSet::square_groups: expected a set that was born as squares");
+  const std::lock_guard lock(layouts_->mutex);
+  if (!layouts_->square_groups) layouts_->square_groups = graph::groups_of_squares(*squares());
+  return *layouts_->square_groups;
+}
+
 const at::Tensor& EdgeSet::tiles() const {
   return layouts_->plan.tiles();
 }
@@ -143,6 +193,7 @@ const at::Tensor& EdgeSet::tiles() const {
 at::Tensor EdgeSet::to_mask() const {
   const std::lock_guard lock(layouts_->mutex);
   if (layouts_->mask.defined()) return layouts_->mask;
+  if (squares()) return layouts_->mask = graph::pair_mask(*squares(), square_pairs()).contiguous();
   const EdgeShape& shape = layouts_->shape;
   at::Tensor mask = at::zeros({shape.pairs()}, at::TensorOptions().dtype(at::kBool).device(device()));
   if (edge_count() > 0) mask.index_fill_(0, pair_numbers(*this), true);
@@ -158,19 +209,34 @@ at::Tensor EdgeSet::edge_rows() const {
 
 EdgeSet EdgeSet::to(at::Device target) const {
   if (target == device()) return *this;
+  if (squares()) {
+    const auto moved = [&](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.to(target) : tensor;
+    };
+    graph::SquarePairs pairs = square_pairs();
+    pairs.key_bits = moved(pairs.key_bits);
+    pairs.query_mask = moved(pairs.query_mask);
+    return from_trusted_squares(
+        {shape(), moved(squares()->begin), moved(squares()->count), moved(squares()->cols)}, pairs);
+  }
   return from_trusted_csr(shape(), row_offsets().to(target), col_indices().to(target));
 }
 
 EdgeSet EdgeSet::united_with(const EdgeSet& other) const {
   graph::check_same_shape("EdgeSet::united_with", shape(), other.shape());
-  if (!has_csr() || !other.has_csr()) return from_trusted_tiles(shape(), tiles().bitwise_or(other.tiles()));
+  if (are_alike_squares(*this, other))
+    return from_square_groups(shape(), square_groups().united_with(other.square_groups()), square_pairs());
+  if (layouts_->is_tiles_alone() || other.layouts_->is_tiles_alone())
+    return from_trusted_tiles(shape(), tiles().bitwise_or(other.tiles()));
   const at::Tensor both = at::cat({pair_numbers(*this), pair_numbers(other)});
   return from_pair_numbers(shape(), std::get<0>(at::unique_consecutive(std::get<0>(at::sort(both)))));
 }
 
 EdgeSet EdgeSet::minus(const EdgeSet& other) const {
   graph::check_same_shape("EdgeSet::minus", shape(), other.shape());
-  if (!has_csr())  // without the counts, which the host does not know
+  if (are_alike_squares(*this, other))
+    return from_square_groups(shape(), square_groups().minus(other.square_groups()), square_pairs());
+  if (layouts_->is_tiles_alone())  // without the counts, which the host does not know
     return from_trusted_tiles(shape(), tiles().bitwise_and(other.tiles().bitwise_not()));
   return kept(contained_in(other).logical_not());
 }
@@ -186,6 +252,12 @@ at::Tensor EdgeSet::contained_in(const EdgeSet& other) const {
 EdgeSet EdgeSet::restricted_to_keys(const at::Tensor& key_mask) const {
   const EdgeShape& s = shape();
   graph::check_token_mask("EdgeSet::restricted_to_keys", "key_mask", key_mask, s.batch, s.keys);
+  if (squares()) {
+    graph::SquarePairs pairs = square_pairs();
+    const at::Tensor bits = graph::key_bits_of(key_mask.to(device()));
+    pairs.key_bits = pairs.key_bits.defined() ? pairs.key_bits.bitwise_and(bits) : bits;
+    return of_less_pairs(*squares(), pairs);
+  }
   const at::Tensor items = edge_rows().div(std::max<int64_t>(s.heads * s.queries, 1), "floor");
   return kept(key_mask.to(device()).reshape(-1).index_select(0, items * s.keys + col_indices()));
 }
@@ -193,13 +265,25 @@ EdgeSet EdgeSet::restricted_to_keys(const at::Tensor& key_mask) const {
 EdgeSet EdgeSet::restricted_to_queries(const at::Tensor& query_mask) const {
   const EdgeShape& s = shape();
   graph::check_token_mask("EdgeSet::restricted_to_queries", "query_mask", query_mask, s.batch, s.queries);
+  if (squares()) {
+    graph::SquarePairs pairs = square_pairs();
+    const at::Tensor mask = graph::zeros_and_ones(query_mask.to(device()));
+    pairs.query_mask = pairs.query_mask.defined() ? pairs.query_mask.logical_and(mask) : mask;
+    return of_less_pairs(*squares(), pairs);
+  }
   const at::Tensor rows =
       query_mask.to(device()).unsqueeze(1).expand({s.batch, s.heads, s.queries}).reshape(-1);
   return kept(rows.index_select(0, edge_rows()));
 }
 
-EdgeSet EdgeSet::causal() const {
-  return kept(edge_rows().remainder(std::max<int64_t>(shape().queries, 1)) >= col_indices());
+EdgeSet EdgeSet::causal(int64_t query_offset) const {
+  if (squares()) {
+    graph::SquarePairs pairs = square_pairs();
+    pairs.query_offset = pairs.is_causal ? std::min(pairs.query_offset, query_offset) : query_offset;
+    pairs.is_causal = true;
+    return of_less_pairs(*squares(), pairs);
+  }
+  return kept(edge_rows().remainder(std::max<int64_t>(shape().queries, 1)) + query_offset >= col_indices());
 }
 
 EdgeSet EdgeSet::kept(const at::Tensor& keep) const {

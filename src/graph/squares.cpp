@@ -1,14 +1,12 @@
-// Squares: their checks, their ways to and from groups, masks and edges, set operations. In plain ATen, the
-// same on every device, but for what a training step on CPU asks for.
+// Squares: their checks, their ways to and from groups and masks, set operations. In plain ATen, the same on
+// every device, but for what a training step on CPU asks for.
 #include "graph/squares.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -17,7 +15,6 @@
 #include <tuple>
 #include <vector>
 
-#include "graph/bool_bytes.h"
 #include "graph/checks.h"
 
 namespace edgewise::graph {
@@ -29,24 +26,6 @@ at::TensorOptions int64_like(const at::Tensor& tensor) {
 
 EdgeShape shape_of_groups(const EdgeShape& tokens) {
   return {tokens.batch, tokens.heads, groups_of(tokens.queries), groups_of(tokens.keys)};
-}
-
-// How many of the first m keys of each group take part: [B, groups(S), 17] int64.
-at::Tensor keys_before(const Squares& squares, const SquarePairs& pairs) {
-  const EdgeShape& shape = squares.shape;
-  const at::Tensor key = at::arange(squares.key_groups() * kSquare, int64_like(squares.cols));
-  at::Tensor takes_part = (key < shape.keys).view({1, -1, kSquare});
-  if (pairs.key_bits.defined()) {
-    const at::Tensor bit = at::arange(kSquare, int64_like(squares.cols));
-    takes_part = pairs.key_bits.to(at::kLong)
-                     .unsqueeze(2)
-                     .bitwise_right_shift(bit)
-                     .bitwise_and(1)
-                     .to(at::kBool)
-                     .logical_and(takes_part);
-  }
-  takes_part = takes_part.expand({shape.batch, squares.key_groups(), kSquare});
-  return at::constant_pad_nd(at::cumsum(takes_part, 2, at::kLong), {1, 0}, 0);
 }
 
 at::Tensor numbers_of(const Squares& squares) {
@@ -223,96 +202,6 @@ Squares united(const Squares& a, const Squares& b) {
 Squares without(const Squares& a, const Squares& b) {
   check_same_shape("squares without others", a.shape, b.shape);
   return squares_from_groups(a.shape, groups_of_squares(a).minus(groups_of_squares(b)));
-}
-
-at::Tensor key_bits_of(const at::Tensor& key_mask) {
-  TORCH_CHECK_VALUE(key_mask.dim() == 2 && key_mask.scalar_type() == at::kBool,
-                    "key_bits_of: expected key_mask [B, S] of dtype bool; got ", key_mask.scalar_type(),
-                    " of shape ", key_mask.sizes());
-  const int64_t keys = key_mask.size(1), groups = groups_of(keys);
-  const at::Tensor bits =
-      at::constant_pad_nd(zeros_and_ones(key_mask).to(at::kLong), {0, groups * kSquare - keys}, 0)
-          .view({key_mask.size(0), groups, kSquare})
-          .bitwise_left_shift(at::arange(kSquare, int64_like(key_mask)));
-  return bits.sum(2).to(at::kInt);
-}
-
-at::Tensor pair_mask(const Squares& squares, const SquarePairs& pairs) {
-  const EdgeShape& shape = squares.shape;
-  const auto options = int64_like(squares.cols);
-  at::Tensor mask = mask_of_squares(squares)
-                        .repeat_interleave(kSquare, 2)
-                        .repeat_interleave(kSquare, 3)
-                        .narrow(2, 0, shape.queries)
-                        .narrow(3, 0, shape.keys);
-  const at::Tensor key = at::arange(shape.keys, options);
-  if (pairs.key_bits.defined()) {
-    const at::Tensor words = pairs.key_bits.to(at::kLong).index_select(1, key.div(kSquare, "floor"));
-    mask = mask.logical_and(words.bitwise_right_shift(key.remainder(kSquare))
-                                .bitwise_and(1)
-                                .to(at::kBool)
-                                .view({shape.batch, 1, 1, shape.keys}));
-  }
-  if (pairs.is_causal)
-    mask = mask.logical_and(key <= (at::arange(shape.queries, options) + pairs.query_offset).unsqueeze(1));
-  return mask;
-}
-
-EdgeSet edges_of_squares(const Squares& squares, const SquarePairs& pairs) {
-  const EdgeShape& shape = squares.shape;
-  const ListedSquares list = listed(squares);
-  const auto options = int64_like(squares.cols);
-  const at::Tensor within = at::arange(kSquare, options);
-  const int64_t query_groups = std::max<int64_t>(squares.query_groups(), 1);
-  const at::Tensor head = list.rows.div(query_groups, "floor"),
-                   query =
-                       (list.rows.remainder(query_groups) * kSquare).unsqueeze(1) + within,  // [squares, 16]
-      key = (list.cols * kSquare).unsqueeze(1) + within;
-  at::Tensor key_takes_part = key < shape.keys;
-  if (pairs.key_bits.defined()) {
-    const at::Tensor item = head.div(std::max<int64_t>(shape.heads, 1), "floor");
-    const at::Tensor words =
-        pairs.key_bits.to(at::kLong).reshape(-1).index_select(0, item * squares.key_groups() + list.cols);
-    key_takes_part = key_takes_part.logical_and(
-        words.unsqueeze(1).bitwise_right_shift(within).bitwise_and(1).to(at::kBool));
-  }
-  at::Tensor is_edge = (query < shape.queries).unsqueeze(2).logical_and(key_takes_part.unsqueeze(1));
-  if (pairs.is_causal)
-    is_edge = is_edge.logical_and(key.unsqueeze(1) <= query.unsqueeze(2) + pairs.query_offset);
-  // Sorted pair numbers (head, query, key).
-  const at::Tensor number =
-      ((head.unsqueeze(1) * shape.queries + query) * shape.keys).unsqueeze(2) + key.unsqueeze(1);
-  const at::Tensor numbers = std::get<0>(number.masked_select(is_edge).sort());
-  const int64_t keys = std::max<int64_t>(shape.keys, 1);
-  const at::Tensor row = numbers.div(keys, "floor");
-  const at::Tensor offsets = at::zeros({shape.rows() + 1}, options);
-  offsets.narrow(0, 1, shape.rows())
-      .scatter_add_(0, row, at::ones_like(row))
-      .copy_(at::cumsum(offsets.narrow(0, 1, shape.rows()), 0));
-  return EdgeSet::from_trusted_csr(shape, offsets, numbers.remainder(keys).to(at::kInt));
-}
-
-at::Tensor pairs_per_head(const Squares& squares, const SquarePairs& pairs) {
-  const EdgeShape& shape = squares.shape;
-  const ListedSquares list = listed(squares);
-  const auto options = int64_like(squares.cols);
-  const int64_t query_groups = std::max<int64_t>(squares.query_groups(), 1);
-  const at::Tensor head = list.rows.div(query_groups, "floor"),
-                   query = (list.rows.remainder(query_groups) * kSquare).unsqueeze(1) +
-                           at::arange(kSquare, options);  // [squares, 16]
-  // A query meets the first so many keys of the group.
-  at::Tensor first_keys = at::where(query < shape.queries, at::full_like(query, kSquare), 0);
-  if (pairs.is_causal)
-    first_keys =
-        at::where(query < shape.queries,
-                  (query + pairs.query_offset + 1 - (list.cols * kSquare).unsqueeze(1)).clamp(0, kSquare), 0);
-  const at::Tensor group =
-      head.div(std::max<int64_t>(shape.heads, 1), "floor") * squares.key_groups() + list.cols;
-  const at::Tensor count =
-      keys_before(squares, pairs).reshape(-1).take(group.unsqueeze(1) * (kSquare + 1) + first_keys).sum(1);
-  return at::zeros({shape.batch * shape.heads}, options)
-      .scatter_add(0, head, count)
-      .view({shape.batch, shape.heads});
 }
 
 }  // namespace edgewise::graph

@@ -1,35 +1,15 @@
-// Squares: edges that come 16 x 16 at a time. Queries and keys are cut into groups of 16 neighbours (the last
-// group may be short); a square (I, J) holds the pairs of query group I with key group J, or those of them
-// that a key mask and causality leave.
-//
-// Row r = (b*H + h) * query_groups + I has `count[r]` squares, whose key groups stand in `cols` from
-// `begin[r]` on, ascending. Rows may lie apart: a sampler on a GPU gives each row room for all key groups, so
-// that nothing is counted on the host. No two rows share a place.
+// What is made of squares (<edgewise/graph/square_lists.h>): checks, the transposed list, set operations,
+// counts, and the ways to and from groups, masks and edges.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <edgewise/graph/edge_set.h>
+#include <edgewise/graph/square_lists.h>
 
 #include <cstdint>
 
 namespace edgewise::graph {
-
-inline constexpr int64_t kSquare = 16;
-inline int64_t groups_of(int64_t tokens) {
-  return (tokens + kSquare - 1) / kSquare;
-}
-
-struct Squares {
-  EdgeShape shape;   // in tokens
-  at::Tensor begin;  // [B*H*groups(L)] int32
-  at::Tensor count;  // [B*H*groups(L)] int32
-  at::Tensor cols;   // [places] int32: key groups
-
-  int64_t query_groups() const { return groups_of(shape.queries); }
-  int64_t key_groups() const { return groups_of(shape.keys); }
-  int64_t rows() const { return shape.batch * shape.heads * query_groups(); }
-};
 
 // The same squares by key group: row c = (b*H + h) * key_groups + J.
 struct TransposedSquares {
@@ -57,18 +37,18 @@ at::Tensor mask_of_squares(const Squares& squares);   // the inverse of squares_
 Squares united(const Squares& a, const Squares& b);   // squares of either
 Squares without(const Squares& a, const Squares& b);  // squares of a that b has not
 
-// Bits as SquarePairs takes them: [B, groups(S)] int32, from key_mask [B, S] bool, true = key takes part.
-at::Tensor key_bits_of(const at::Tensor& key_mask);
-
-// Which pairs of a square take part.
-struct SquarePairs {
-  at::Tensor key_bits;     // [B, groups(S)] int32, bit j of a word: key 16 J + j does. Undefined: all do
-  bool is_causal = false;  // key <= query_offset + query only
-  int64_t query_offset = 0;
-};
-at::Tensor pair_mask(const Squares& squares, const SquarePairs& pairs);       // [B, H, L, S] bool
-EdgeSet edges_of_squares(const Squares& squares, const SquarePairs& pairs);   // O(pairs of all squares)
-at::Tensor pairs_per_head(const Squares& squares, const SquarePairs& pairs);  // [B, H] int64
+// Whether both leave the same pairs of every square. Looks at masks, so it waits for a CUDA device that holds
+// two.
+bool same_pairs(const SquarePairs& a, const SquarePairs& b);
+void check_square_pairs(const char* function, const Squares& squares, const SquarePairs& pairs);
+// The squares that hold at least one pair.
+Squares without_empty(const Squares& squares, const SquarePairs& pairs);
+at::Tensor pair_mask(const Squares& squares, const SquarePairs& pairs);      // [B, H, L, S] bool
+EdgeSet edges_of_squares(const Squares& squares, const SquarePairs& pairs);  // O(pairs of all squares)
+at::Tensor pairs_per_square(const Squares& squares,
+                            const SquarePairs& pairs);  // int64, as `listed` lists them
+at::Tensor pairs_per_query(const Squares& squares, const SquarePairs& pairs);  // [B, H, L] int64
+at::Tensor pairs_per_head(const Squares& squares, const SquarePairs& pairs);   // [B, H] int64
 
 // The squares one by one, row by row: where they stand and what they join. All [squares] int64.
 struct ListedSquares {

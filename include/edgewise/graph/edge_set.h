@@ -1,8 +1,9 @@
 // EdgeSet: the edges of B x H bipartite graphs between L queries and S keys.
 //
-// Edges are a set: within a row the columns are sorted and unique. There are two physical layouts, CSR over
-// all B*H*L rows and 64 x 64 bit tiles; a set is born in one of them. The other one, the dense mask, and what
-// kernels derive from the edges (its plan) are made on first use and kept.
+// Edges are a set: within a row the columns are sorted and unique. There are three physical layouts, CSR over
+// all B*H*L rows, 64 x 64 bit tiles, and squares of 16 x 16 pairs; a set is born in one of them. CSR and
+// tiles of a set that was born otherwise, the dense mask, and what kernels derive from the edges (its plan)
+// are made on first use and kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,8 @@ namespace edgewise {
 namespace graph {
 class EdgePlan;
 struct EdgeLayouts;
+struct Squares;
+struct SquarePairs;
 }  // namespace graph
 
 struct EdgeShape {
@@ -45,20 +48,32 @@ class EdgeSet {
   // the library; edges_per_head [B, H] int64 if it is known. Nothing is counted on the host until somebody
   // asks for CSR.
   static EdgeSet from_trusted_tiles(const EdgeShape& shape, at::Tensor tiles, at::Tensor edges_per_head = {});
+  // From squares of 16 x 16 pairs and what of them takes part (<edgewise/graph/square_lists.h>). Checks as
+  // from_csr does; O(squares).
+  static EdgeSet from_squares(const graph::Squares& squares, const graph::SquarePairs& pairs);
+  static EdgeSet from_trusted_squares(const graph::Squares& squares, const graph::SquarePairs& pairs);
+  // The same, where each square is an edge of `groups`: graphs of ceil(L/16) and ceil(S/16) nodes.
+  static EdgeSet from_square_groups(const EdgeShape& tokens, const EdgeSet& groups,
+                                    const graph::SquarePairs& pairs);
   // From a boolean mask [B, H, L, S], true = edge.
   static EdgeSet from_mask(const at::Tensor& mask);
   static EdgeSet none(const EdgeShape& shape, at::Device device = at::kCPU);
   static EdgeSet full(const EdgeShape& shape, at::Device device = at::kCPU);
 
   const EdgeShape& shape() const;
-  int64_t edge_count() const;  // E; makes CSR
+  int64_t edge_count() const;  // E; makes CSR of tiles
   at::Device device() const;
   bool has_csr() const;                   // CSR is there already
   const at::Tensor& row_offsets() const;  // [B*H*L + 1] int64
   const at::Tensor& col_indices() const;  // [E] int32
   const at::Tensor& tiles() const;        // [B*H, ceil(L/64), ceil(S/64), 128] int32
-  at::Tensor to_mask() const;             // [B, H, L, S] bool
-  at::Tensor edge_rows() const;           // [E] int64: global row (b*H + h)*L + i of every edge
+  // Null unless the set was born as squares. Unions and differences of such sets with the same pairs are, and
+  // so are causal() and those restricted to keys or queries.
+  const graph::Squares* squares() const;
+  const graph::SquarePairs& square_pairs() const;  // with squares(): what of them takes part
+  const EdgeSet& square_groups() const;            // with squares(): an edge for each, row by row
+  at::Tensor to_mask() const;                      // [B, H, L, S] bool
+  at::Tensor edge_rows() const;                    // [E] int64: global row (b*H + h)*L + i of every edge
   EdgeSet to(at::Device device) const;
 
   // Set operations; shapes must agree.
@@ -68,8 +83,9 @@ class EdgeSet {
   at::Tensor contained_in(const EdgeSet& other) const;
   EdgeSet restricted_to_keys(const at::Tensor& key_mask) const;       // [B, S] bool, true = key takes part
   EdgeSet restricted_to_queries(const at::Tensor& query_mask) const;  // [B, L] bool
-  // Key j may be used by query i when j <= i (upper-left aligned, as in scaled_dot_product_attention).
-  EdgeSet causal() const;
+  // Key j may be used by query i when j <= query_offset + i (with 0 upper-left aligned, as in
+  // scaled_dot_product_attention).
+  EdgeSet causal(int64_t query_offset = 0) const;
   EdgeSet kept(const at::Tensor& keep) const;  // keep: [E] bool
 
   // Statistics.
@@ -79,7 +95,8 @@ class EdgeSet {
   at::Tensor density(const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const std::optional<at::Tensor>& query_mask = std::nullopt) const;
 
-  // A safetensors file with row_offsets, col_indices and the shape. load() checks what it reads.
+  // A safetensors file with row_offsets, col_indices and the shape, or with the squares. load() checks what
+  // it reads.
   void save(const std::string& path) const;
   static EdgeSet load(const std::string& path);
 

@@ -1,5 +1,5 @@
-// Attention over squares of 16 x 16 pairs (src/graph/squares.h) on CPU: parameters and the table of kernels.
-// Equations: src/ops/squares/square_attention.h; how it is done: square_products.h.
+// Attention over squares of 16 x 16 pairs (edgewise/graph/square_lists.h) on CPU: parameters and the table of
+// kernels. Equations: src/ops/squares/square_attention.h; how it is done: square_products.h.
 #pragma once
 
 #include <cstdint>
