@@ -7,6 +7,9 @@
 //   - values, the learner's own number of every edge: they do not change the output, and receive G as their
 //     gradient. With the log-probability of the action that made the edge this is a policy gradient.
 //   - memberships, p_ij = query_membership_i . key_side_j: they receive G key_side and G^T query_membership.
+//
+// Of edges that were born as squares the memberships are those of groups of 16 tokens, p_IJ is a square's, and
+// G has one number for each: the effect of switching the square as a whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,8 +46,8 @@ struct EdgeLearner {
   at::Tensor probe_values;  // [probes]
 
   // Memberships, or undefined.
-  at::Tensor query_membership;  // [B, H, L, C]
-  at::Tensor key_side;          // [B, H, S, C]
+  at::Tensor query_membership;  // [B, H, L, C]; of squares [B, H, ceil(L/16), C]
+  at::Tensor key_side;          // [B, H, S, C]; of squares [B, H, ceil(S/16), C]
   double gradient_clip = 0;     // |G| on present edges is cut at this; 0 = no cut
   // p becomes an edge with P = 1 - exp(-min(p + exploration, 1)), and G is a derivative with respect to P.
   bool poisson_slope = false;

@@ -33,7 +33,8 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
 void check_differentiated_once();
 
 // query [B, H, L, D], key [B, H, S, D], value [B, H, S, Dv], all of one dtype (fp32, fp64, bf16) -> [B, H, L,
-// Dv].
+// Dv]. Edges that were born as squares go through the kernels over squares, which also take key and value of
+// fewer heads Hk: query head h reads key head h / (H / Hk).
 at::Tensor edge_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const EdgeSet& edges, const EdgeAttentionOptions& options = {});
 

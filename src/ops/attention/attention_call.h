@@ -32,6 +32,8 @@ struct LearnerCall {
   bool exists() const { return rule != kernels::CreditRule::kNone; }
 };
 
+kernels::CreditRule kernel_rule(CreditRule rule);
+
 // A call in numbers: all by which a kernel may refuse it. It needs neither tensors nor the device it is
 // about.
 struct AttentionCall {

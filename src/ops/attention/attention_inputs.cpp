@@ -54,7 +54,6 @@ void check_differentiated_once() {
 }  // namespace edgewise::functional
 
 namespace edgewise::ops {
-namespace {
 
 kernels::CreditRule kernel_rule(CreditRule rule) {
   switch (rule) {
@@ -67,6 +66,8 @@ kernels::CreditRule kernel_rule(CreditRule rule) {
   }
   TORCH_INTERNAL_ASSERT(false);
 }
+
+namespace {
 
 LearnerCall learner_call(const EdgeLearner& learner) {
   LearnerCall result;

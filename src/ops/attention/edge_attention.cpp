@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "ops/attention/attention_call.h"
+#include "ops/squares/square_edge_attention.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"
 
@@ -187,6 +188,8 @@ void check_learner(const EdgeLearner& learner, const EdgeSet& edges, const EdgeA
 LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const EdgeSet& given_edges, const EdgeLearner* learner,
                      const EdgeAttentionOptions& options) {
+  if (given_edges.squares())
+    return ops::square_edge_attention(query, key, value, given_edges, learner, options);
   check_attention(query, key, value, given_edges, options);
   if (learner) check_learner(*learner, given_edges, options);
   const EdgeSet edges = options.is_causal ? given_edges.causal() : given_edges;

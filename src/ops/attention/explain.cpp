@@ -8,6 +8,7 @@
 
 #include "ops/attention/cpu_costs.h"
 #include "ops/attention/kernel_table.h"
+#include "ops/squares/square_edge_attention.h"
 
 namespace edgewise {
 namespace {
@@ -52,6 +53,7 @@ AttentionChoice explain_call(const AttentionCall& call) {
 
 AttentionChoice explain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                   const EdgeSet& edges) {
+  if (edges.squares()) return ops::explain_square_attention(query, key, value, edges);
   ops::AttentionInputs in = ops::attention_inputs(query, key, value, edges, std::nullopt);
   in.gradients_follow =
       at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());

@@ -1,7 +1,7 @@
-// Attention over squares of 16 x 16 pairs (src/graph/squares.h), forward and backward, as CPU and CUDA
-// kernels and the plain reference take it. Pairs outside of the key mask, after the query (causal) or beyond
-// the last token take no part: keys that no query may use are not read. A key that only some queries of a
-// square may use (on the causal diagonal) has weight 0 for the others, so what it holds must be finite.
+// Attention over squares of 16 x 16 pairs (edgewise/graph/square_lists.h), forward and backward, as CPU and
+// CUDA kernels and the plain reference take it. Pairs outside of the key mask, after the query (causal) or
+// beyond the last token take no part: keys that no query may use are not read. A key that only some queries
+// of a square may use (on the causal diagonal) has weight 0 for the others, so what it holds must be finite.
 //
 // The backward pass also gives a number per square, dL/d(square present), for whoever chose the squares, and
 // the same for probe squares, which are absent. With a = weights, s = logits, l = log-sum-exp of the row,
