@@ -36,6 +36,11 @@ bool forbids_nothing(const EdgeRequest& request) {
 
 EdgeSet restricted(EdgeSet edges, const EdgeRequest& request) {
   if (forbids_nothing(request)) return edges;
+  if (edges.squares()) {
+    if (request.key_mask) edges = edges.restricted_to_keys(*request.key_mask);
+    if (const auto mask = request.query_mask()) edges = edges.restricted_to_queries(*mask);
+    return request.is_causal ? edges.causal(request.query_offset) : edges;
+  }
   // How many edges are left is known on the device alone; lists of them would have to wait for it.
   if (!edges.has_csr() || ops::StepInputs::recording())
     return graph::restricted_tiles(edges, {.key_mask = request.key_mask,

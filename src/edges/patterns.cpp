@@ -12,16 +12,24 @@
 #include <ostream>
 
 #include "edges/range_edges.h"
+#include "edges/square_patterns.h"
+#include "graph/squares.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 
 namespace edgewise {
 
+FullEdges::FullEdges(int64_t unit) : unit_(unit) {
+  check_unit("FullEdges", unit);
+}
+
 EdgeChoice FullEdges::choose(const EdgeRequest& request) {
+  if (unit_ > 1) return plain_choice(full_squares(request));
   return plain_choice(restricted(EdgeSet::full(request.shape(), request.query.device()), request));
 }
 
-WindowEdges::WindowEdges(int64_t width) : width_(width) {
+WindowEdges::WindowEdges(int64_t width, int64_t unit) : width_(width), unit_(unit) {
+  check_unit("WindowEdges", unit);
   TORCH_CHECK_VALUE(width >= 0, "WindowEdges: expected a width of 0 or more tokens on each side; got ",
                     width);
 }
@@ -36,24 +44,31 @@ EdgeChoice WindowEdges::choose(const EdgeRequest& request) {
       last_->is_causal == request.is_causal && last_->query_offset == request.query_offset &&
       last_->inference == inference)
     return plain_choice(last_->edges);
-  const at::Tensor queries =
-      at::arange(shape.queries, at::TensorOptions().dtype(at::kLong).device(device)) + request.query_offset;
-  const int64_t ahead = request.is_causal ? 0 : width_;
-  EdgeSet edges = range_edges(shape, (queries - width_).unsqueeze(0), (queries + ahead + 1).unsqueeze(0));
-  if (!keep) return plain_choice(restricted(edges, request));
+  const auto single = [&] {
+    const at::Tensor queries =
+        at::arange(shape.queries, at::TensorOptions().dtype(at::kLong).device(device)) + request.query_offset;
+    const int64_t ahead = request.is_causal ? 0 : width_;
+    const EdgeSet edges =
+        range_edges(shape, (queries - width_).unsqueeze(0), (queries + ahead + 1).unsqueeze(0));
+    return keep ? edges : restricted(edges, request);
+  };
+  EdgeSet edges = unit_ > 1 ? window_squares(request, width_) : single();
+  if (!keep) return plain_choice(std::move(edges));
   last_ = Answer{edges, request.is_causal, request.query_offset, inference};
   return plain_choice(std::move(edges));
 }
 
 void WindowEdges::pretty_print(std::ostream& stream) const {
-  stream << "edgewise::WindowEdges(width=" << width_ << ")";
+  stream << "edgewise::WindowEdges(width=" << width_ << (unit_ > 1 ? ", unit=16)" : ")");
 }
 
-RandomEdges::RandomEdges(int64_t alpha) : alpha_(alpha) {
+RandomEdges::RandomEdges(int64_t alpha, int64_t unit) : alpha_(alpha), unit_(unit) {
+  check_unit("RandomEdges", unit);
   TORCH_CHECK_VALUE(alpha >= 1, "RandomEdges: expected alpha of at least 1 edge per query; got ", alpha);
 }
 
 EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
+  if (unit_ > 1) return plain_choice(random_squares(request, alpha_));
   const EdgeShape shape = request.shape();
   const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
   // The alpha largest of one number per pair; pairs that are not allowed come last and are dropped.
@@ -65,8 +80,13 @@ EdgeChoice RandomEdges::choose(const EdgeRequest& request) {
   return plain_choice(EdgeSet::from_mask(at::zeros_like(allowed).scatter(-1, chosen, true) & allowed));
 }
 
+std::string RandomEdges::growth_refusal() const {
+  if (unit_ == 1) return {};
+  return "groups of queries draw their groups of keys together; use attention.unit = 1";
+}
+
 void RandomEdges::pretty_print(std::ostream& stream) const {
-  stream << "edgewise::RandomEdges(alpha=" << alpha_ << ")";
+  stream << "edgewise::RandomEdges(alpha=" << alpha_ << (unit_ > 1 ? ", unit=16)" : ")");
 }
 
 GivenEdges::GivenEdges(EdgeSet edges) : edges_(std::move(edges)) {}
@@ -114,6 +134,10 @@ EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
   EdgeChoice result = learned;
   result.edges = learned.edges.united_with(fixed);
   if (!result.learner) return result;
+  TORCH_CHECK_VALUE(
+      !learned.edges.squares() || result.edges.squares(),
+      "with_fixed_edges: expected squares of the same pairs beside a source that learns squares; "
+      "got single edges. Give the pattern the unit 16 as well");
   EdgeLearner& learner = *result.learner;
   if (learner.values.defined()) {
     // Edges that are there anyway owe nothing to the action that chose them.

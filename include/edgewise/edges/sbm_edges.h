@@ -3,6 +3,10 @@
 //   Q^ = sigmoid(MLP(q) C^T), K^ = sigmoid(MLP(k) C^T), S = softmax over all C*C entries of C C^T, p = Q^ S
 //   K^^T.
 //
+// With unit 16 the nodes are groups of 16 tokens, and what is sampled are squares of 16 x 16 pairs. A group
+// is the mean of its valid tokens; in a causal request the first token speaks for its queries, and the key
+// groups to choose from are those that lie wholly before it.
+//
 // docs/math.md maps each equation to its function; docs/how-to/choose-edges.md lists the presets.
 #pragma once
 
@@ -29,26 +33,30 @@ DensityPenalty parse_density_penalty(std::string_view name);  // "exact" | "samp
 std::string_view to_string(DensityPenalty penalty);
 
 struct SbmEdgesOptions {
-  SbmEdgesOptions(int64_t num_heads, int64_t head_dim, SbmPreset preset = SbmPreset::kEdgewise);
+  SbmEdgesOptions(int64_t num_heads, int64_t head_dim, SbmPreset preset = SbmPreset::kEdgewise,
+                  int64_t unit = 1);
 
   int64_t num_heads;
   int64_t head_dim;
+  int64_t unit;        // edges one by one (1), or in squares of 16 queries and 16 keys (16)
   int64_t clusters;    // C: 128 in paper and published, 32 in edgewise
   bool shared_mlp;     // one node MLP for all heads (published, edgewise) or one per head (paper)
   double cluster_std;  // standard deviation of the initial cluster embeddings; 0 = sqrt(2 / (C * D))
+  // About the density that a new layer has: sigmoid(x + logit(sqrt(initial_density))) on both sides. 0.25
+  // adds 0.
+  double initial_density = 0.25;
   EdgeLaw law;
   double exploration;        // delta
   bool exploration_in_eval;  // published adds delta at test time too
   Estimator estimator;
   PresentForm present_form;
-  double gradient_clip;  // |dL/dp| is cut at this; 0 = no cut
-  double probe_rate;     // counterfactual only: share of the absent pairs that is probed ...
-  int64_t probes_per_row =
-      64;              // ... but at most so many per query on average, which keeps long sequences linear
-  int64_t probe_unit;  // probes one by one (1), or in squares of 16 queries and 16 keys (16): edgewise
+  double gradient_clip;    // |dL/dp| is cut at this; 0 = no cut
+  double probe_rate;       // counterfactual only: share of the absent pairs (squares) that is probed ...
+  int64_t probes_per_row;  // ... but at most so many per query (group) on average: long sequences stay linear
+  int64_t probe_unit;      // probes one by one (1), or in squares of 16 queries and 16 keys (16): edgewise
   DensityPenalty density_penalty;
-  bool self_loops = false;
-  bool count_padding;  // published: padding is sampled and counted in the density
+  bool self_loops = false;  // of unit 16: the square of a group with itself
+  bool count_padding;       // published: padding is sampled and counted in the density
   Sampler sampler = Sampler::kAuto;
 };
 std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& options);
@@ -74,6 +82,21 @@ class SbmEdgesImpl : public EdgeSource {
   at::Tensor mlp_bias1;    // [G, D]
   at::Tensor mlp_weight2;  // [G, D, D]
   at::Tensor mlp_bias2;    // [G, D]
+
+ private:
+  EdgeChoice choose_squares(const EdgeRequest& request) const;
+  EdgeChoice choose_grown_squares(const EdgeRequest& request) const;
+  double membership_shift() const;  // logit(sqrt(initial_density))
+  at::Tensor as_read(const at::Tensor& nodes) const;
+  // Memberships of nodes [B, H, N, D], by one kernel where there is one.
+  struct Sides {
+    at::Tensor query;     // Q^ [B, H, L, C]
+    at::Tensor key_side;  // T [B, H, S, C]
+    at::Tensor
+        expected;  // [H] edges to expect without causality, where the kernel has counted; else undefined
+  };
+  Sides sides(const at::Tensor& query_nodes, const at::Tensor& key_nodes,
+              const std::optional<at::Tensor>& query_mask, const std::optional<at::Tensor>& key_mask) const;
 };
 TORCH_MODULE(SbmEdges);
 

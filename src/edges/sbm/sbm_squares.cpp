@@ -1,0 +1,159 @@
+// SbmEdges of unit 16: groups of 16 tokens are the nodes of the block model (docs/math.md, "Squares").
+//
+//   p_IJ = Q^_I . T_J, with Q^_I the membership of what speaks for query group I, K^_J that of the mean of
+//   key group J.
+//
+// Everything over groups is what it is over tokens, with these differences: the density counts pairs, so that
+// a square weighs as many as it has, and a causal request leaves the key groups that lie wholly before the
+// query group.
+#include <edgewise/edges/patterns.h>
+#include <edgewise/edges/sbm_edges.h>
+#include <edgewise/graph/square_lists.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "edges/sbm/sbm_pairs.h"
+#include "edges/sbm/sbm_squares.h"
+#include "edges/square_patterns.h"
+#include "graph/bool_bytes.h"
+#include "ops/step_inputs.h"
+
+namespace edgewise {
+namespace {
+
+using graph::groups_of;
+using graph::kSquare;
+
+// [B, H, N, D] -> [B, H, groups(N), 16, D]; zeros fill up the last group.
+at::Tensor in_groups(const at::Tensor& tokens) {
+  const int64_t groups = groups_of(tokens.size(2)), more = groups * kSquare - tokens.size(2);
+  return (more == 0 ? tokens : at::constant_pad_nd(tokens, {0, 0, 0, more})).unflatten(2, {groups, kSquare});
+}
+
+// Tokens in each group, of them the valid ones: [B or 1, groups(N)].
+at::Tensor tokens_in_groups(int64_t tokens, const std::optional<at::Tensor>& mask,
+                            const at::TensorOptions& options) {
+  const int64_t groups = groups_of(tokens), more = groups * kSquare - tokens;
+  if (mask)
+    return at::constant_pad_nd(graph::zeros_and_ones(*mask), {0, more}, 0)
+        .view({mask->size(0), groups, kSquare})
+        .sum(2)
+        .to(options.dtype());
+  at::Tensor counts = at::full({1, groups}, kSquare, options);
+  if (more > 0) counts.narrow(1, groups - 1, 1).fill_(kSquare - more);
+  return counts;
+}
+
+// Each group's first valid token, 0 for a group without: [B, H, groups(N), D].
+at::Tensor first_of_groups(const at::Tensor& tokens, const std::optional<at::Tensor>& mask) {
+  const int64_t groups = groups_of(tokens.size(2));
+  if (!mask) return tokens.slice(2, 0, tokens.size(2), kSquare);
+  const at::Tensor valid =
+      at::constant_pad_nd(graph::zeros_and_ones(*mask), {0, groups * kSquare - mask->size(1)}, 0)
+          .view({mask->size(0), groups, kSquare});
+  const at::Tensor place = at::arange(groups, valid.options().dtype(at::kLong)) * kSquare +
+                           valid.to(at::kLong).argmax(2);  // [B, groups]; of equals the first
+  const at::Tensor index = place.view({mask->size(0), 1, groups, 1})
+                               .expand({tokens.size(0), tokens.size(1), groups, tokens.size(3)});
+  return masked_nodes(tokens.gather(2, index), valid.any(2));
+}
+
+// The graphs of groups from which the learner draws: in a causal request key group J for query group I where
+// J <= I + query_offset / 16 - 1. Query groups without any are left out of it, `skipped` in number.
+struct ChoosableGroups {
+  int64_t skipped = 0, query_offset = 0;
+
+  explicit ChoosableGroups(const EdgeRequest& request) {
+    if (!request.is_causal) return;
+    const int64_t before = request.query_offset / kSquare;  // key groups wholly before the first query group
+    skipped = before == 0 ? std::min<int64_t>(1, request.query.size(2)) : 0;
+    query_offset = before == 0 ? 0 : before - 1;
+  }
+  at::Tensor rows(const at::Tensor& nodes, int64_t dim) const {
+    return skipped == 0 ? nodes : nodes.narrow(dim, skipped, nodes.size(dim) - skipped);
+  }
+  // The same edges in graphs that have the skipped groups too.
+  EdgeSet whole(const EdgeSet& drawn) const {
+    if (skipped == 0) return drawn;
+    EdgeShape shape = drawn.shape();
+    const at::Tensor degrees = at::constant_pad_nd(
+        drawn.row_offsets().diff().view({shape.batch * shape.heads, shape.queries}), {skipped, 0}, 0);
+    shape.queries += skipped;
+    const at::Tensor offsets = at::zeros({shape.rows() + 1}, degrees.options());
+    offsets.narrow(0, 1, shape.rows()).copy_(at::cumsum(degrees.view(-1), 0));
+    return EdgeSet::from_trusted_csr(shape, offsets, drawn.col_indices());
+  }
+};
+
+}  // namespace
+
+at::Tensor mean_of_groups(const at::Tensor& tokens, const std::optional<at::Tensor>& mask) {
+  if (!mask && tokens.size(2) % kSquare == 0) return in_groups(tokens).mean(3);
+  const at::Tensor counts = tokens_in_groups(tokens.size(2), mask, tokens.options().requires_grad(false));
+  return in_groups(masked_nodes(tokens, mask)).sum(3) / counts.clamp_min(1).unsqueeze(1).unsqueeze(3);
+}
+
+EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
+  if (request.known_keys && request.query_offset > 0) return choose_grown_squares(request);
+  const EdgeShape shape = request.shape();
+  const std::optional<at::Tensor> query_mask = request.query_mask(), query_groups = group_mask(query_mask),
+                                  key_groups = group_mask(request.key_mask);
+  const Sides nodes = sides(request.is_causal ? first_of_groups(request.query, query_mask)
+                                              : mean_of_groups(request.query, query_mask),
+                            mean_of_groups(request.key, request.key_mask), query_groups, key_groups);
+
+  if (request.known_keys)
+    keep_grown(*request.known_keys, membership(as_read(request.query)),
+               nodes.key_side.narrow(2, 0, shape.keys / kSquare));
+
+  const ChoosableGroups choosable(request);
+  SampleOptions sampling = sampling_options(options, request, is_training());
+  sampling.key_mask = key_groups;
+  if (query_groups) sampling.query_mask = choosable.rows(*query_groups, 1);
+  sampling.query_offset = choosable.query_offset;
+  const at::Tensor choosing = choosable.rows(nodes.query, 2);
+  const EdgeSet sampled = sample_sbm_edges(choosing, nodes.key_side, sampling);
+
+  const RequestPairs asked(request);
+  const graph::SquarePairs pairs = allowed_square_pairs(request);
+  EdgeLearner learner = learner_of(options, nodes.query, nodes.key_side, sampling);
+  ops::ReplayedNumbers replayed;
+  learner.pairs_per_head = possible_pairs(asked, false);
+  replayed.pairs_per_head = pairs_again(asked, false);
+  const ops::HostNumber valid{learner.pairs_per_head, replayed.pairs_per_head};
+
+  EdgeChoice choice;
+  choice.edges = EdgeSet::from_square_groups(shape, choosable.whole(sampled), pairs);
+  choice.density = ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(valid));
+  if (options.density_penalty == DensityPenalty::kExact) {
+    // A square weighs what it has of valid pairs: the product of two counts.
+    const auto weighed = [](const at::Tensor& membership, int64_t tokens,
+                            const std::optional<at::Tensor>& mask) {
+      const at::Tensor counts = tokens_in_groups(tokens, mask, membership.options().requires_grad(false));
+      return membership * counts.unsqueeze(1).unsqueeze(3);
+    };
+    const at::Tensor expected = expected_edges(
+        choosable.rows(weighed(nodes.query, shape.queries, query_mask), 2),
+        weighed(nodes.key_side, shape.keys, request.key_mask), request.is_causal, choosable.query_offset);
+    choice.density_penalty = ops::over(expected, ops::at_least_one(valid));
+  }
+  if (asks_for_probes(options, is_training())) {
+    SampleOptions probing = sampling;
+    probing.probe_unit = 1;  // a square, which is one edge here
+    set_probe_rates(learner, replayed, options, shape_of_groups(shape), key_groups);
+    probing.replayed = std::make_shared<const ops::ReplayedNumbers>(replayed);
+    learner.probes = EdgeSet::from_square_groups(
+        shape, choosable.whole(sample_probe_edges(sampled, learner.probe_rates, probing)), pairs);
+  }
+  learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
+  choice.learner = std::move(learner);
+  if (!options.self_loops) return choice;
+  return with_fixed_edges(choice, window_squares(request, 0));
+}
+
+}  // namespace edgewise

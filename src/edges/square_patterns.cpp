@@ -1,0 +1,114 @@
+#include "edges/square_patterns.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+
+#include "edges/range_edges.h"
+#include "graph/bool_bytes.h"
+#include "graph/squares.h"
+#include "ops/attention/reference.h"
+#include "ops/streams.h"
+
+namespace edgewise {
+namespace {
+
+using graph::kSquare;
+
+// The keys at which the first and the last query of each group stand: [groups(L)] int64.
+struct GroupPlaces {
+  at::Tensor first, last;
+
+  explicit GroupPlaces(const EdgeRequest& request) {
+    const int64_t queries = request.query.size(2);
+    const auto options = at::TensorOptions().dtype(at::kLong).device(request.query.device());
+    const at::Tensor begin = at::arange(graph::groups_of(queries), options) * kSquare;
+    first = begin + request.query_offset;
+    last = (begin + (kSquare - 1)).clamp_max(queries - 1) + request.query_offset;
+  }
+};
+
+bool has_grown(const EdgeRequest& request) {
+  return request.known_keys && request.query_offset > 0;
+}
+
+EdgeSet of_groups(const EdgeRequest& request, const EdgeSet& groups) {
+  return restricted(EdgeSet::from_square_groups(request.shape(), groups, {}), request);
+}
+
+}  // namespace
+
+void check_unit(const char* who, int64_t unit) {
+  TORCH_CHECK_VALUE(
+      unit == 1 || unit == kSquare, who,
+      ": expected the unit 1 (edges one by one) or 16 (squares of 16 queries and 16 keys); got ", unit);
+}
+
+graph::SquarePairs allowed_square_pairs(const EdgeRequest& request) {
+  graph::SquarePairs pairs{.is_causal = request.is_causal, .query_offset = request.query_offset};
+  if (request.key_mask) pairs.key_bits = graph::key_bits_of(*request.key_mask);
+  if (const auto mask = request.query_mask()) pairs.query_mask = graph::zeros_and_ones(*mask);
+  return pairs;
+}
+
+EdgeShape shape_of_groups(const EdgeShape& tokens) {
+  return {tokens.batch, tokens.heads, graph::groups_of(tokens.queries), graph::groups_of(tokens.keys)};
+}
+
+at::Tensor group_mask(const at::Tensor& mask) {
+  const int64_t groups = graph::groups_of(mask.size(1));
+  return at::constant_pad_nd(graph::zeros_and_ones(mask), {0, groups * kSquare - mask.size(1)}, 0)
+      .view({mask.size(0), groups, kSquare})
+      .any(2);
+}
+std::optional<at::Tensor> group_mask(const std::optional<at::Tensor>& mask) {
+  return mask ? std::optional(group_mask(*mask)) : std::nullopt;
+}
+
+EdgeSet full_squares(const EdgeRequest& request) {
+  if (has_grown(request)) return restricted(EdgeSet::full(request.shape(), request.query.device()), request);
+  return of_groups(request, EdgeSet::full(shape_of_groups(request.shape()), request.query.device()));
+}
+
+EdgeSet window_squares(const EdgeRequest& request, int64_t width) {
+  const int64_t ahead = request.is_causal ? 0 : width;
+  const auto group_of = [](const at::Tensor& places) { return places.div(kSquare, "floor"); };
+  if (has_grown(request)) {
+    const at::Tensor place = at::arange(request.query.size(2),
+                                        at::TensorOptions().dtype(at::kLong).device(request.query.device())) +
+                             request.query_offset;
+    const at::Tensor group = group_of(place) * kSquare;
+    const at::Tensor first = group_of(group - width) * kSquare,
+                     end = (group_of(group + (kSquare - 1) + ahead) + 1) * kSquare;
+    return restricted(range_edges(request.shape(), first.unsqueeze(0), end.unsqueeze(0)), request);
+  }
+  const GroupPlaces places(request);
+  const at::Tensor first = group_of(places.first - width), last = group_of(places.last + ahead);
+  return of_groups(
+      request, range_edges(shape_of_groups(request.shape()), first.unsqueeze(0), (last + 1).unsqueeze(0)));
+}
+
+EdgeSet random_squares(const EdgeRequest& request, int64_t alpha) {
+  TORCH_CHECK_VALUE(!has_grown(request), "RandomEdges: expected no growing sequence with unit 16; got one");
+  const EdgeShape shape = shape_of_groups(request.shape());
+  const auto on_device = at::TensorOptions().device(request.query.device());
+  at::Tensor allowed =
+      at::ones({shape.batch, shape.heads, shape.queries, shape.keys}, on_device.dtype(at::kBool));
+  if (request.key_mask)
+    allowed = allowed & group_mask(*request.key_mask).view({shape.batch, 1, 1, shape.keys});
+  if (const auto mask = request.query_mask())
+    allowed = allowed & group_mask(*mask).view({shape.batch, 1, shape.queries, 1});
+  if (request.is_causal)
+    allowed = allowed & (at::arange(shape.keys, on_device.dtype(at::kLong)) * kSquare <=
+                         GroupPlaces(request).last.unsqueeze(1));
+  const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
+  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device())
+                                 .masked_fill(allowed.logical_not(), -1);
+  const at::Tensor chosen = std::get<1>(numbers.topk(std::min(alpha, shape.keys), -1));
+  return of_groups(request, EdgeSet::from_mask(at::zeros_like(allowed).scatter(-1, chosen, true) & allowed));
+}
+
+}  // namespace edgewise
