@@ -68,7 +68,7 @@ TEST(SbmSquares, GroupsAreMeansAndInTextsTheirFirstTokenSpeaksForQueries) {
           states->masked_fill_(mask.logical_not().view({2, 1, 75, 1}), NAN);
       }
       const EdgeChoice choice = edges->choose(ask);
-      const at::Tensor found_query = choice.credit->query_membership, found_key = choice.credit->key_side;
+      const at::Tensor found_query = choice.learner->query_membership, found_key = choice.learner->key_side;
       ASSERT_EQ(found_query.sizes(), at::IntArrayRef({2, 2, 5, 4}));
       EXPECT_TRUE(found_query.isfinite().all().item<bool>());
       EXPECT_TRUE(found_key.isfinite().all().item<bool>());
@@ -129,7 +129,7 @@ TEST(SbmSquares, DrawnByTheirLaw) {
         const at::NoGradGuard guard;
         const EdgeChoice choice = edges->choose(ask);
         at::Tensor p =
-            at::matmul(choice.credit->query_membership[0], choice.credit->key_side[0].transpose(1, 2))
+            at::matmul(choice.learner->query_membership[0], choice.learner->key_side[0].transpose(1, 2))
                 .to(at::kDouble) +
             0.05;
         if (law == EdgeLaw::kPoisson) p = 1 - (-p.clamp_max(1)).exp();
@@ -155,7 +155,7 @@ TEST(SbmSquares, ExactPenaltyIsTheExpectedShareOfPairs) {
       }
       if (causal) valid = valid & at::ones({75, 75}).tril().to(at::kBool);
       const EdgeChoice choice = edges->choose(ask);
-      at::Tensor chance = at::matmul(choice.credit->query_membership, choice.credit->key_side.transpose(2, 3))
+      at::Tensor chance = at::matmul(choice.learner->query_membership, choice.learner->key_side.transpose(2, 3))
                               .repeat_interleave(16, 2)
                               .repeat_interleave(16, 3)
                               .narrow(2, 0, 75)
@@ -208,7 +208,7 @@ TEST(SbmSquares, ExpectedLossGradientReachesEveryParameterExactly) {
     const auto squares_of = [&](const at::Tensor& mask) {
       return EdgeSet::from_square_groups(ask.shape(), EdgeSet::from_mask(mask), pattern.edges.square_pairs());
     };
-    const auto chance_of = [&](const EdgeCredit& credit, const at::Tensor& mask) {
+    const auto chance_of = [&](const EdgeLearner& credit, const at::Tensor& mask) {
       const at::Tensor p = at::matmul(credit.query_membership, credit.key_side.transpose(2, 3)).detach();
       return at::where(mask, p, 1 - p).masked_select(choosable).prod().item<double>();
     };
@@ -220,7 +220,7 @@ TEST(SbmSquares, ExpectedLossGradientReachesEveryParameterExactly) {
         EdgeSet chosen = squares_of(set_number(n));
         if (c.window) chosen = chosen.united_with(pattern.edges);
         total +=
-            chance_of(*choice.credit, set_number(n)) *
+            chance_of(*choice.learner, set_number(n)) *
             (functional::edge_attention(ask.query, ask.key, value, chosen) * weight).sum().item<double>();
       }
       return total;
@@ -229,13 +229,13 @@ TEST(SbmSquares, ExpectedLossGradientReachesEveryParameterExactly) {
     for (int64_t n = 0; n < sets; ++n) {
       EdgeChoice choice = edges->choose(ask);
       choice.edges = squares_of(set_number(n));
-      choice.credit->present_form = PresentForm::kLeaveOneOut;
-      choice.credit->probes = squares_of(choosable & ~set_number(n));
-      choice.credit->probe_rates = {1};
+      choice.learner->rule = CreditRule::kLeaveOneOut;
+      choice.learner->probes = squares_of(choosable & ~set_number(n));
+      choice.learner->probe_rates = {1};
       if (c.window) choice = with_fixed_edges(choice, pattern.edges);
       ASSERT_TRUE(choice.edges.squares());
-      const auto out = functional::edge_attention(ask.query, ask.key, value, choice.edges, *choice.credit);
-      (chance_of(*choice.credit, set_number(n)) * (out.output * weight).sum()).backward();
+      const auto out = functional::edge_attention(ask.query, ask.key, value, choice.edges, *choice.learner);
+      (chance_of(*choice.learner, set_number(n)) * (out.output * weight).sum()).backward();
     }
     const at::NoGradGuard guard;
     for (const at::Tensor& parameter : edges->parameters()) {
@@ -265,8 +265,8 @@ TEST(SbmSquares, ProbesAreAbsentSquaresWithinTheirBudget) {
     ask.is_causal = causal;
     ask.key_mask = mask_of_lengths({640, 160}, 640);
     const EdgeChoice choice = edges->choose(ask);
-    EXPECT_EQ(choice.credit->probe_rates, (std::vector<double>{6.0 / 40, 0.5}));
-    const EdgeSet& probes = *choice.credit->probes;
+    EXPECT_EQ(choice.learner->probe_rates, (std::vector<double>{6.0 / 40, 0.5}));
+    const EdgeSet& probes = *choice.learner->probes;
     ASSERT_TRUE(probes.squares());
     const at::Tensor probed = probes.square_groups().to_mask(),
                      drawn = choice.edges.square_groups().to_mask();
@@ -279,7 +279,7 @@ TEST(SbmSquares, ProbesAreAbsentSquaresWithinTheirBudget) {
       EXPECT_FALSE(probed.triu(0).any().item<bool>());
     }
     edges->eval();
-    EXPECT_FALSE(edges->choose(ask).credit->probes.has_value());
+    EXPECT_FALSE(edges->choose(ask).learner->probes.has_value());
   }
 }
 
@@ -294,11 +294,11 @@ TEST(SbmSquares, ItemsAreOnTheirOwn) {
     whole.random.seed = 5;
     at::set_num_threads(2);
     const EdgeChoice all = edges->choose(whole);
-    const at::Tensor mask = all.edges.to_mask(), probes = all.credit->probes->to_mask();
+    const at::Tensor mask = all.edges.to_mask(), probes = all.learner->probes->to_mask();
     EXPECT_FALSE(mask[1].any().item<bool>()) << "nothing but padding";
     at::set_num_threads(1);
     const EdgeChoice again = edges->choose(whole);
-    EXPECT_TRUE(at::equal(mask, again.edges.to_mask()) && at::equal(probes, again.credit->probes->to_mask()));
+    EXPECT_TRUE(at::equal(mask, again.edges.to_mask()) && at::equal(probes, again.learner->probes->to_mask()));
     EdgeRequest alone = whole;  // item 2, padded less
     alone.query = whole.query.narrow(0, 2, 1).narrow(2, 0, 90);
     alone.key = whole.key.narrow(0, 2, 1).narrow(2, 0, 90);
@@ -306,7 +306,7 @@ TEST(SbmSquares, ItemsAreOnTheirOwn) {
     alone.random.first_item = 2;
     const EdgeChoice one = edges->choose(alone);
     EXPECT_TRUE(at::equal(one.edges.to_mask()[0], mask[2].narrow(1, 0, 90).narrow(2, 0, 90)));
-    EXPECT_TRUE(at::equal(one.credit->probes->to_mask()[0], probes[2].narrow(1, 0, 90).narrow(2, 0, 90)));
+    EXPECT_TRUE(at::equal(one.learner->probes->to_mask()[0], probes[2].narrow(1, 0, 90).narrow(2, 0, 90)));
     EXPECT_TRUE(one.edges.edge_count() > 0);
   }
   at::set_num_threads(before);
@@ -355,12 +355,12 @@ TEST(SbmSquares, SelfLoopsAreTheSquaresOfGroupsWithThemselves) {
     EdgeRequest ask = states_request(1, 2, 50, 8);
     ask.is_causal = causal;
     const EdgeChoice choice = SbmEdges(options)->choose(ask);
-    ASSERT_TRUE(choice.edges.squares() && choice.credit->fixed->squares());
+    ASSERT_TRUE(choice.edges.squares() && choice.learner->fixed->squares());
     const at::Tensor own = choice.edges.square_groups().to_mask().diagonal(0, 2, 3);
     EXPECT_TRUE(own.all().item<bool>());
-    EXPECT_TRUE(at::equal(choice.credit->fixed->square_groups().to_mask(),
+    EXPECT_TRUE(at::equal(choice.learner->fixed->square_groups().to_mask(),
                           at::eye(4, at::kBool).expand({1, 2, 4, 4})));
-    EXPECT_FALSE(choice.credit->probes->square_groups().to_mask().diagonal(0, 2, 3).any().item<bool>());
+    EXPECT_FALSE(choice.learner->probes->square_groups().to_mask().diagonal(0, 2, 3).any().item<bool>());
   }
 }
 

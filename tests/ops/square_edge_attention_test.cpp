@@ -158,7 +158,7 @@ struct SquareHead {
   double loss(const at::Tensor& mask) const {
     return (edge_attention(query, key, value, edges(mask)) * loss_weight).sum().item<double>();
   }
-  at::Tensor credit(const at::Tensor& mask, EdgeCredit rule, Backend backend) const {
+  at::Tensor credit(const at::Tensor& mask, EdgeLearner rule, Backend backend) const {
     rule.query_membership = probability.clone().requires_grad_();
     const int64_t groups = probability.size(3);
     rule.key_side =
@@ -193,8 +193,8 @@ TEST_P(SquareEdgeAttention, LeaveOneOutWithProbesIsExactForEverySetOfSquares) {
       const SquareHead head({1, 1, 21, 40}, 3, pairs, logit_size);
       for (int64_t n = 0; n < 64; ++n) {
         const at::Tensor mask = square_mask_number(n, head.probability);
-        EdgeCredit rule;
-        rule.present_form = PresentForm::kLeaveOneOut;
+        EdgeLearner rule;
+        rule.rule = CreditRule::kLeaveOneOut;
         rule.probes = head.edges(~mask);
         rule.probe_rates = {1};
         const at::Tensor credit = head.credit(mask, rule, GetParam()).reshape(-1);
@@ -219,9 +219,9 @@ TEST_P(SquareEdgeAttention, LeaveOneOutIsUnbiasedByEnumeration) {
       const at::Tensor mask = square_mask_number(n, p);
       const double weight = square_mask_probability(mask, chance);
       truth += head.loss(mask) * weight * at::where(mask, 1 / chance, -1 / (1 - chance));
-      EdgeCredit rule;
-      rule.law = law;
-      rule.present_form = PresentForm::kLeaveOneOut;
+      EdgeLearner rule;
+      rule.poisson_slope = law == EdgeLaw::kPoisson;
+      rule.rule = CreditRule::kLeaveOneOut;
       rule.probe_rates = {rate};
       // Every choice of probes among the absent squares, by its probability.
       for (int64_t chosen = 0; chosen < 64; ++chosen) {
@@ -242,11 +242,11 @@ TEST_P(SquareEdgeAttention, EstimatorsAddUpWhatTheirPairsGet) {
   const SquareHead head(shape, 30, {.key_bits = graph::key_bits_of(kit::padded_keys(2, 37))});
   const at::Tensor mask = kit::rand({2, 2, 3, 3}, 31, at::kDouble) < 0.6;
   const EdgeSet edges = head.edges(mask), fixed = head.edges(mask & (kit::rand({2, 2, 3, 3}, 32) < 0.4));
-  for (const Estimator estimator : {Estimator::kLogit, Estimator::kPaper}) {
-    EdgeCredit rule;
-    rule.estimator = estimator;
+  for (const CreditRule wanted : {CreditRule::kLogit, CreditRule::kPaper}) {
+    EdgeLearner rule;
+    rule.rule = wanted;
     // Pair by pair, from the kernels over single edges.
-    EdgeCredit pairwise = rule;
+    EdgeLearner pairwise = rule;
     pairwise.query_membership = at::zeros({2, 2, 40, 37}, at::kDouble).requires_grad_();
     pairwise.key_side = at::eye(37, at::kDouble).expand({2, 2, 37, 37}).contiguous();
     (edge_attention(head.query, head.key, head.value, as_lists(edges), pairwise).output * head.loss_weight)
@@ -271,8 +271,8 @@ TEST_P(SquareEdgeAttention, SampledDensityCountsPairsAndReachesTheDecidedSquares
   const SquareHead head({2, 3, 40, 37}, 40, {.query_mask = kit::rand({2, 40}, 45) < 0.7});
   const at::Tensor mask = kit::rand({2, 3, 3, 3}, 41, at::kDouble) < 0.6;
   const EdgeSet edges = head.edges(mask), fixed = head.edges(mask & (kit::rand({2, 3, 3, 3}, 42) < 0.3));
-  EdgeCredit rule;
-  rule.estimator = Estimator::kLogit;
+  EdgeLearner rule;
+  rule.rule = CreditRule::kLogit;
   rule.fixed = fixed;
   rule.pairs_per_head = 1234;
   rule.query_membership = head.probability.clone().requires_grad_();
@@ -292,7 +292,7 @@ TEST_P(SquareEdgeAttention, SampledDensityCountsPairsAndReachesTheDecidedSquares
 TEST_P(SquareEdgeAttention, RatesOfItemsDivideTheirProbes) {
   const SquareHead head({2, 1, 40, 37}, 50);
   const at::Tensor mask = kit::rand({2, 1, 3, 3}, 51, at::kDouble) < 0.5;
-  EdgeCredit rule;
+  EdgeLearner rule;
   rule.probes = head.edges(~mask);
   rule.probe_rates = {1, 1};
   const at::Tensor whole = head.credit(mask, rule, GetParam());
@@ -307,7 +307,7 @@ TEST(SquareEdgeAttentions, TheSameBitsForAnyNumberOfThreadsAndEveryTime) {
   const at::Tensor mask = kit::rand({2, 2, 13, 11}, 61, at::kDouble) < 0.4;
   const auto run = [&](int threads) {
     at::set_num_threads(threads);
-    EdgeCredit rule;
+    EdgeLearner rule;
     rule.probes = head.edges(~mask & (kit::rand({2, 2, 13, 11}, 62) < 0.2));
     rule.probe_rates = {0.2, 0.2};
     const at::Tensor credit = head.credit(mask, rule, Backend::kAuto);
@@ -328,7 +328,7 @@ TEST(SquareEdgeAttentions, TheSameBitsForAnyNumberOfThreadsAndEveryTime) {
 TEST(SquareEdgeAttentions, RefusalsSayWhatIsWrong) {
   const SquareHead head({1, 1, 40, 37}, 70);
   const EdgeSet edges = head.edges(at::ones({1, 1, 3, 3}, at::kBool));
-  EdgeCredit rule;
+  EdgeLearner rule;
   rule.query_membership = at::ones({1, 1, 40, 2}, at::kDouble);  // of tokens, not of groups
   rule.key_side = at::ones({1, 1, 3, 2}, at::kDouble);
   const auto refusal = [&](const EdgeAttentionOptions& options = {}) {
