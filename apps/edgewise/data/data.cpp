@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "data/data_lra.h"
+#include "data/data_tokenizer.h"
 #include "table.h"
 #include "validators.h"
 
@@ -50,7 +51,7 @@ int run(const ListOpsArguments& arguments) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("data", "Make a data set");
+  CLI::App* command = app.add_subcommand("data", "Make a data set or a tokeniser");
   command->require_subcommand(1);
   auto arguments = std::make_shared<ListOpsArguments>();
   arguments->options.jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -75,6 +76,7 @@ void add_data(CLI::App& app, Action& action) {
       ->check(whole_number(1));
   listops->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
   add_data_lra(*command, action);
+  add_data_tokenizer(*command, action);
 }
 
 }  // namespace edgewise::app
