@@ -66,7 +66,7 @@ EdgeChoice allowed_choice(EdgeSource& source, const EdgeRequest& request) {
     values = values.masked_select(keep);
     return edges.kept(keep);
   };
-  EdgeLearner nobody, &learner = choice.learner ? *choice.learner : nobody;
+  EdgeLearner none, &learner = choice.learner ? *choice.learner : none;
   choice.edges = restrict(choice.edges, learner.values, "learner.values");
   if (learner.probes)
     learner.probes = restrict(*learner.probes, learner.probe_values, "learner.probe_values");

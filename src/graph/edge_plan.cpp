@@ -134,7 +134,7 @@ const at::Tensor& EdgePlan::tiles(const SparseHeads& without) {
     layouts_.tiles = tiles_from_csr(layouts_.shape, layouts_.row_offsets, layouts_.col_indices);
   }
   if (!squares_alone_) return layouts_.tiles;
-  // What is only recorded has not happened for who asks outside of the recording.
+  // What is only recorded has not happened outside of the recording.
   const bool recording = cuda_is_recording(layouts_.tiles.device());
   if (dirty_ != without || (is_recorded_ && !recording)) {
     cuda_clear_outside(layouts_.shape, *units_, without, layouts_.tiles);

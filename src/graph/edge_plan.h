@@ -62,7 +62,7 @@ class EdgePlan {
 };
 
 // From bit tiles, and the squares of 16 x 16 pairs that hold all edges. Words of 16 queries and 64 keys
-// without a square may be anything: they become zeros when somebody asks for tiles().
+// without a square may be anything: they become zeros when tiles() are asked for.
 EdgeSet edges_in_units(const EdgeShape& shape, at::Tensor tiles, EdgeUnits units);
 
 }  // namespace edgewise::graph

@@ -26,6 +26,7 @@
 #include "graph/edge_layouts.h"
 #include "graph/squares.h"
 #include "graph/tiles.h"
+#include "graph/tiles_cuda.h"
 
 namespace edgewise {
 

@@ -82,7 +82,7 @@ TEST_P(Fused, EqualsThePlainWalk) {
       const at::Tensor weight = kit::randn({3}, 5, dtype);
       const at::Tensor objective = (found.choice.policy->log_prob * weight).sum() +
                                    (found.choice.policy->entropy * weight).sum() +
-                                   (found.choice.policy->effect->values.square()).sum();
+                                   (found.choice.learner->values.square()).sum();
       std::vector<at::Tensor> inputs = {request.tokens};
       for (const at::Tensor& parameter : source->parameters()) inputs.push_back(parameter);
       if (objective.requires_grad())

@@ -191,7 +191,7 @@ TEST_P(Enumeration, EdgeCreditIsUnbiasedWhereItsBaselineMayStand) {
               (one.mean - exact).norm().item<double>(), exact.norm().item<double>());
 }
 
-TEST(EdgeCredit, CutsTheVarianceOfLongSequences) {
+TEST(CreditByEdge, CutsTheVarianceOfLongSequences) {
   const Problem problem{32, /*linear=*/false};
   SacEdgesOptions options = learning_options(kit::kRooted, 4, SacEstimator::kReinforce);
   options.baseline = RewardBaseline::kRunningMean;

@@ -20,7 +20,7 @@ struct AttentionKernel;
 
 // What the backward pass of a call is to give a learner.
 struct LearnerCall {
-  kernels::CreditRule rule = kernels::CreditRule::kNone;  // kNone: nobody learns
+  kernels::CreditRule rule = kernels::CreditRule::kNone;  // kNone: there is none
   int64_t clusters = 0;    // of memberships, whose gradients a kernel may form itself; 0 = numbers are wanted
   double probe_share = 0;  // of the absent pairs, in the mean over the items
   bool has_probes = false;
@@ -83,7 +83,7 @@ struct KernelState {
 struct AttentionForward {
   at::Tensor output;  // [B, H, L, Dv]
   at::Tensor lse;     // [B, H, L], -inf for a row with no edge
-  // Who computed it, and so whose backward pass it gets; null when output and lse come from outside.
+  // The kernel that computed it, whose backward pass it gets; null when output and lse come from outside.
   const AttentionKernel* kernel = nullptr;
   std::shared_ptr<KernelState> state = nullptr;  // perhaps null: a backward pass can do without
 };

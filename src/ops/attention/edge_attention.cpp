@@ -32,9 +32,9 @@ at::Tensor law_slope(const EdgeLearner& learner, const EdgeSet& edges) {
 
 // Everything the backward pass needs that is not a tensor input.
 struct Call : torch::CustomClassHolder {
-  AttentionInputs inputs;  // without query, key and value,
-  AttentionForward
-      forward;  // and without its output: autograd holds them, and checks that nobody changed them
+  // Without query, key, value and output: autograd holds them, and checks that they have not been changed.
+  AttentionInputs inputs;
+  AttentionForward forward;
 };
 
 // values[e] / rates[item of edge e], in place.
