@@ -1,13 +1,13 @@
 // edgewise eval: a trained run on a split.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <edgewise/data/characters.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/progress.h>
 #include <edgewise/train/recipe.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
 #include <filesystem>
@@ -33,16 +33,16 @@ struct EvalArguments {
 };
 
 // On a terminal with a bar while it lasts; in a log with a line now and then when it takes long.
-train::Evaluation evaluate_shown(Model& model, const data::Dataset& dataset, data::Split split,
+train::Evaluation evaluate_shown(Model& model, const tasks::Task& task, data::Split split,
                                  train::EvaluationOptions options) {
   train::ProgressOptions bar;
   bar.label = "eval";
-  bar.total = dataset.size(split);
+  bar.total = task.data().size(split);
   bar.unit = "example";
   bar.transient = true;
   train::Progress progress(bar);
   options.progress = [&](int64_t done, int64_t) { progress.update(done); };
-  train::Evaluation result = train::evaluate(model, dataset, split, options);
+  train::Evaluation result = train::evaluate(model, task, split, options);
   progress.finish();
   return result;
 }
@@ -72,7 +72,7 @@ std::string averages_of(const train::Recipe& recipe, const train::CheckpointInfo
 }
 
 void add_optional_figures(train::MetricRecord& record, const train::Evaluation& result) {
-  if (result.bits_per_character) record.push_back({"bits_per_character", *result.bits_per_character});
+  if (result.metric->name != "accuracy") record.push_back({result.metric->name, result.value()});
   if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
   if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
 }
@@ -91,7 +91,7 @@ void record(const Evaluated& found, const std::filesystem::path& folder, int64_t
   std::cerr << "recorded as the run's test in " << writer.path().string() << "\n";
 }
 
-std::string json_of(const Evaluated& found, const data::Dataset& dataset, data::Split split) {
+std::string json_of(const Evaluated& found, const tasks::Task& task, data::Split split) {
   const train::Evaluation& result = found.result;
   train::MetricRecord record = {{"run", found.run},
                                 {"split", found.split},
@@ -106,28 +106,24 @@ std::string json_of(const Evaluated& found, const data::Dataset& dataset, data::
                                 {"heads", result.density.size(1)},
                                 {"examples", result.examples}};
   add_optional_figures(record, result);
-  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
-    record.push_back({"letter_frequency_bits", text->unigram_bits()});
   train::MetricRecord beside;
-  for (const Baseline& baseline : baselines(dataset, split))
-    beside.push_back({baseline.name, baseline.accuracy});
+  for (const data::Baseline& baseline : task.baselines(split))
+    beside.push_back({baseline.name, baseline.value});
   std::string line = train::to_json_line(record);
   line.pop_back();  // "}": records hold no records, so the baselines are put in here
   return line + ", \"baselines\": " + train::to_json_line(beside) + "}";
 }
 
-void print_table(const Evaluated& found, const data::Dataset& dataset, data::Split split) {
+void print_table(const Evaluated& found, const tasks::Task& task, data::Split split) {
   const train::Evaluation& result = found.result;
   Table table({"quantity", "value"});
   table.add({"checkpoint", found.checkpoint + " (step " + std::to_string(found.step) + ")"});
   if (!found.averages.empty()) table.add({"weights", found.averages});
   table.add({found.split + " examples", std::to_string(result.examples)});
-  if (result.bits_per_character) table.add({"bits per character", fixed(*result.bits_per_character, 4)});
-  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
-    table.add({"  letter frequencies alone", fixed(text->unigram_bits(), 4)});
-  table.add({"accuracy", percent(result.accuracy)});
-  for (const Baseline& baseline : baselines(dataset, split))
-    table.add({"  " + baseline.name, percent(baseline.accuracy)});
+  table.add({result.metric->words, shown(*result.metric, result.value())});
+  for (const data::Baseline& baseline : task.baselines(split))
+    table.add({"  " + baseline.name, shown(*result.metric, baseline.value)});
+  if (result.metric->name != "accuracy") table.add({"accuracy", percent(result.accuracy)});
   table.add({"loss", fixed(result.loss, 4)});
   if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
   if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
@@ -148,8 +144,8 @@ int run(const EvalArguments& arguments) {
   const data::Split split = data::parse_split(arguments.split);
   // Before the data: who would make it for a run without weights would do so for nothing.
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
-  const auto dataset = open_dataset(recipe);
-  const std::string difference = other_data(folder, *dataset);
+  const tasks::TaskPtr task = train::open_task(recipe);
+  const std::string difference = other_data(folder, task->data());
   TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
                     ". A run's record is of its own data; without --record any data will do.");
   int64_t last_step = 0;
@@ -160,9 +156,9 @@ int run(const EvalArguments& arguments) {
                       ". Without --record any checkpoint can be evaluated");
     last_step = known.steps;
   }
-  const ModelPtr model = train::build_model(recipe, *dataset);
+  const ModelPtr model = train::build_model(recipe, *task);
   const train::CheckpointInfo info = train::load_checkpoint(file, *model);
-  train::check_vocabulary(*model, *dataset);
+  task->check_model(*model);
   const at::Device device = train::parse_device(recipe.train.device);
   model->to(device);
   model->eval();
@@ -173,14 +169,14 @@ int run(const EvalArguments& arguments) {
   options.count_padding = train::density_counts_padding(recipe);
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
-  const train::Evaluation result = evaluate_shown(*model, *dataset, split, std::move(options));
+  const train::Evaluation result = evaluate_shown(*model, *task, split, std::move(options));
   const Evaluated found = {arguments.run, arguments.split,           file,
                            info.step,     averages_of(recipe, info), result};
   if (arguments.record) record(found, folder, last_step);
   if (arguments.json)
-    std::cout << json_of(found, *dataset, split) << "\n";
+    std::cout << json_of(found, *task, split) << "\n";
   else
-    print_table(found, *dataset, split);
+    print_table(found, *task, split);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/stop_signal.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
 #include <chrono>
@@ -52,7 +53,7 @@ int run(const GenerateArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
   expect_run_folder(folder, "config.toml", "generate");
   const train::Recipe recipe = train::load_recipe((folder / "config.toml").string());
-  TORCH_CHECK_VALUE(recipe.data.name == "characters", "generate: expected the run of a language model; ",
+  TORCH_CHECK_VALUE(train::task_kind(recipe).is_causal, "generate: expected the run of a language model; ",
                     folder.string(), " was trained on ", recipe.data.name,
                     ". Train one with: edgewise train recipes/lm/tiny.toml");
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));

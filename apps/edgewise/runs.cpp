@@ -78,19 +78,19 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
     } else if (what == "eval") {
       const double accuracy = number_of(record, "accuracy");
       add_point(run.accuracy, step, accuracy);
-      const bool is_text = train::find_metric(record, "bits_per_character") != nullptr;
-      const double bits = is_text ? number_of(record, "bits_per_character") : 0;
-      if (is_text) add_point(run.bits, step, bits);
+      const bool in_bits = train::find_metric(record, "bits_per_character") != nullptr;
+      const double bits = in_bits ? number_of(record, "bits_per_character") : 0;
+      if (in_bits) add_point(run.bits, step, bits);
       if (train::find_metric(record, "edge_precision"))
         add_point(run.precision, step, number_of(record, "edge_precision"));
       if (train::find_metric(record, "edge_recall"))
         add_point(run.recall, step, number_of(record, "edge_recall"));
-      const bool is_best = is_text ? !run.best_bits || bits < *run.best_bits : accuracy > run.best_validation;
+      const bool is_best = in_bits ? !run.best_bits || bits < *run.best_bits : accuracy > run.best_validation;
       if (is_best) {
         run.best_validation = accuracy;
         run.best_density = number_of(record, "density");
         best_look = {accuracy, number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
-        if (is_text) run.best_bits = bits;
+        if (in_bits) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
         run.validations_since_best = 0;
       } else {

@@ -76,4 +76,8 @@ std::string counted(int64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+std::string shown(const tasks::Metric& metric, double value) {
+  return metric.is_share ? percent(value) : fixed(value, 4);
+}
+
 }  // namespace edgewise::app

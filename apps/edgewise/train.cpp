@@ -1,9 +1,9 @@
 // edgewise train: a recipe to a run folder.
-#include <edgewise/data/characters.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/device_profile.h>
 #include <edgewise/train/profile.h>
 #include <edgewise/train/recipe.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
 #include <filesystem>
@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "command.h"
-#include "data/datasets.h"
 #include "table.h"
 
 namespace edgewise::app {
@@ -39,11 +38,7 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
   const auto& m = recipe.model;
   const auto& t = recipe.train;
   std::cerr << "run        " << folder.string() << "\n"
-            << "data       " << dataset.name();
-  if (dataset.is_text())
-    std::cerr << ", " << dataset.vocabulary() << " different characters, in pieces of "
-              << dataset.max_length();
-  std::cerr << ", " << dataset.size(data::Split::kTrain) << " train"
+            << "data       " << dataset.summary() << ", " << dataset.size(data::Split::kTrain) << " train"
             << (recipe.data.symmetries == "none" ? "" : " (data.symmetries = " + recipe.data.symmetries + ")")
             << ", " << dataset.size(data::Split::kValidation) << " validation, "
             << dataset.size(data::Split::kTest) << " test\n"
@@ -169,15 +164,15 @@ int run(const TrainArguments& arguments) {
     std::cout << train::to_toml(recipe);
     return 0;
   }
-  const auto dataset = open_dataset(recipe);
+  const tasks::TaskPtr task = train::open_task(recipe);
   train::TrainerOptions options;
   options.run_folder = place.folder;
   options.resume = arguments.resume;
   if (arguments.resume && !std::filesystem::exists(options.run_folder / "config.toml"))
     std::cerr << "nothing to resume in " << options.run_folder.string() << "; starting a new run\n";
   options.progress = !arguments.quiet;
-  train::Trainer trainer(recipe, dataset, options);
-  if (!arguments.quiet) print_settings(recipe, *dataset, trainer.model(), options.run_folder);
+  train::Trainer trainer(recipe, task, options);
+  if (!arguments.quiet) print_settings(recipe, task->data(), trainer.model(), options.run_folder);
   std::optional<train::Profile> profile;
   std::optional<train::DeviceProfile> device_profile;
   if (arguments.profile) profile.emplace();
@@ -191,19 +186,15 @@ int run(const TrainArguments& arguments) {
     std::cerr << "continue with: edgewise train --resume " << options.run_folder.string() << "\n";
     return summary.exit_code();
   }
-  const std::optional<double>& bits = summary.test->bits_per_character;
-  std::cout << options.run_folder.string() << ": test "
-            << (bits ? fixed(*bits, 4) + " bits per character"
-                     : "accuracy " + percent(summary.test->accuracy))
+  const tasks::Metric& metric = task->metric();
+  std::cout << options.run_folder.string() << ": test " << (metric.is_share ? metric.words + " " : "")
+            << shown(metric, summary.test->value()) << (metric.is_share ? "" : " " + metric.words)
             << ", loss " << fixed(summary.test->loss, 4) << ", density "
             << percent(summary.test->density.mean().item<double>()) << " (best validation "
-            << (bits ? fixed(summary.best_bits_per_character.value_or(0), 4)
-                     : percent(summary.best_accuracy.value_or(0)))
-            << " at step " << summary.best_step << ", " << fixed(summary.seconds, 1) << " s)";
-  if (const auto* text = dynamic_cast<const data::Characters*>(dataset.get()))
-    std::cout << "; letter frequencies alone " << fixed(text->unigram_bits(), 4);
-  for (const Baseline& baseline : baselines(*dataset, data::Split::kTest))
-    std::cout << "; " << baseline.name << " " << percent(baseline.accuracy);
+            << shown(metric, summary.best.value_or(0)) << " at step " << summary.best_step << ", "
+            << fixed(summary.seconds, 1) << " s)";
+  for (const data::Baseline& baseline : task->baselines(data::Split::kTest))
+    std::cout << "; " << baseline.name << " " << shown(metric, baseline.value);
   std::cout << "\n";
   return 0;
 }

@@ -79,9 +79,17 @@ at::Tensor AdaptiveSpanAttentionImpl::attend_all(const at::Tensor& query, const 
   return at::matmul(weights.to(value.scalar_type()), value);
 }
 
-at::Tensor AdaptiveSpanAttentionImpl::attend_edges(const EdgeRequest& request, const at::Tensor& value) {
+EdgeChoice AdaptiveSpanAttentionImpl::choose(const EdgeRequest& request) {
+  if (!options.source) return allowed_choice(*spans, request);
+  EdgeChoice choice = scored_choice("AdaptiveSpanAttention", *options.source, request);
+  // Beyond the spans weights are 0, and there are no positions.
+  choice.edges = choice.edges.kept(choice.edges.contained_in(spans->choose(request).edges));
+  return choice;
+}
+
+at::Tensor AdaptiveSpanAttentionImpl::attend_edges(const EdgeRequest& request, const at::Tensor& value,
+                                                   const EdgeSet& edges) {
   const at::Tensor &query = request.query, &key = request.key;
-  const EdgeSet edges = allowed_choice(options.source ? *options.source : *spans, request).edges;
   at::Tensor types = spans->reach(request, edges);
   if (!options.is_causal) {
     const at::Tensor on_right = functional::edge_distances(edges, request.query_offset) > 0;
@@ -97,44 +105,46 @@ at::Tensor AdaptiveSpanAttentionImpl::attend_edges(const EdgeRequest& request, c
 at::Tensor AdaptiveSpanAttentionImpl::forward(const at::Tensor& x, const at::Tensor& memory,
                                               const std::optional<at::Tensor>& key_mask,
                                               const RandomStream& random) {
-  const int64_t heads = options.span.num_heads;
-  const at::Tensor all = memory.defined() ? at::cat({memory, x}, 1) : x;
-  const at::Tensor query = split_heads(q_proj->forward(x), heads),
-                   key = split_heads(k_proj->forward(all), heads),
-                   value = split_heads(v_proj->forward(all), heads);
-  if (options.is_causal && !options.source && !key_mask && uses_all_pairs(query, key.size(2)))
-    return out_proj->forward(merge_heads(attend_all(query, key, value)));
-  EdgeRequest request = memory_request("AdaptiveSpanAttention", x, all, query, key, key_mask, random);
-  request.is_causal = options.is_causal;
-  return out_proj->forward(merge_heads(attend_edges(request, value)));
+  return attend({.x = x, .key_mask = key_mask, .random = random, .memory = memory}).output;
 }
 
-AttentionOutput AdaptiveSpanAttentionImpl::attend(const CausalInput& input) {
-  TORCH_CHECK_VALUE(options.is_causal && !options.source,
-                    "AdaptiveSpanAttention: expected is_causal and its own edges in a decoder");
-  const int64_t batch = input.x.size(0), queries = input.x.size(1), heads = options.span.num_heads;
-  int64_t keys = queries;
-  AttentionOutput result;
+AttentionOutput AdaptiveSpanAttentionImpl::attend(const AttentionInput& input) {
+  SpecialHeads heads = project_heads(input, options.span.num_heads, q_proj, k_proj, v_proj);
   if (input.cache) {
-    EdgeRequest request;
-    request.query = split_heads(q_proj->forward(input.x), heads);
-    request.key = input.cache->key.append(split_heads(k_proj->forward(input.x), heads));
-    const at::Tensor value = input.cache->value.append(split_heads(v_proj->forward(input.x), heads));
-    keys = request.key.size(2);
-    request.is_causal = true;
-    request.query_offset = keys - queries;
-    const at::Tensor attended = uses_all_pairs(request.query, keys)
-                                    ? attend_all(request.query, request.key, value)
-                                    : attend_edges(request, value);
-    result.output = out_proj->forward(merge_heads(attended));
-  } else {
-    if (input.memory.defined()) keys += input.memory.size(1);
-    result.output = forward(input.x, input.memory, std::nullopt, input.random);
+    TORCH_CHECK_VALUE(options.is_causal && !options.source,
+                      "AdaptiveSpanAttention: expected is_causal, and its own edges, with a cache");
+    heads.key = input.cache->key.append(heads.key);
+    heads.value = input.cache->value.append(heads.value);
   }
-  const at::Tensor edges = edges_per_query(queries, keys).sum(1);  // [H]
-  result.density = edges.to(at::kDouble) / static_cast<double>(causal_pairs(queries, keys));
-  result.edge_count = edges.sum() * batch;
+  EdgeRequest request = special_request("AdaptiveSpanAttention", input, heads);
+  request.is_causal = options.is_causal;
+  const int64_t batch = input.x.size(0), queries = input.x.size(1), keys = heads.keys();
+  const bool is_countable = options.is_causal && !options.source && !input.key_mask;
+  AttentionOutput result;
+  if (is_countable && uses_all_pairs(heads.query, keys)) {
+    result.output = attend_all(heads.query, heads.key, heads.value);
+  } else {
+    const EdgeChoice choice = choose(request);
+    const int64_t pairs = options.is_causal ? causal_pairs(queries, keys) : queries * keys;
+    if (!is_countable) describe_choice(result, choice, static_cast<double>(batch * pairs), input.keep_edges);
+    result.output = attend_edges(request, heads.value, choice.edges);
+  }
+  if (is_countable) {
+    const at::Tensor edges = edges_per_query(queries, keys).sum(1);  // [H]
+    result.density = edges.to(at::kDouble) / static_cast<double>(causal_pairs(queries, keys));
+    result.edge_count = edges.sum() * batch;
+  }
+  result.output = out_proj->forward(merge_heads(result.output));
   return result;
+}
+
+std::string AdaptiveSpanAttentionImpl::causal_refusal() const {
+  if (!options.is_causal) return "it looks to both sides; set the option is_causal";
+  return options.source ? options.source->causal_refusal() : std::string();
+}
+
+std::string AdaptiveSpanAttentionImpl::cache_refusal() const {
+  return source_cache_refusal(options.source);
 }
 
 at::Tensor AdaptiveSpanAttentionImpl::loss() const {

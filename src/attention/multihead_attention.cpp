@@ -95,45 +95,27 @@ MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::
   return {projected[0], key.to(projected[0].scalar_type()), projected.back()};
 }
 
-at::Tensor MultiheadEdgeAttentionImpl::merge(const at::Tensor& attended) {
-  return ops::linear(attended.transpose(1, 2).flatten(2), out_proj->weight, out_proj->bias);
+AttentionOutput MultiheadEdgeAttentionImpl::attend(const AttentionInput& input) {
+  TORCH_CHECK_VALUE(!input.memory.defined(),
+                    "MultiheadEdgeAttention: expected no memory, which its positions do not reach; got ",
+                    input.memory.sizes());
+  TORCH_CHECK_VALUE(!input.cache, "MultiheadEdgeAttention: expected no cache; use CausalEdgeAttention");
+  check_input(options, input.x, input.key_mask);
+  return attend_heads(project(input.x), input);
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
                                                     const std::optional<at::Tensor>& key_mask,
                                                     const RandomStream& random, bool keep_edges) {
-  check_input(options, x, key_mask);
-  const Heads heads = project(x);
-  AttentionOutput result = options.source   ? attend_edges(heads, key_mask, random, keep_edges, x)
-                           : options.method ? attend_method(heads, key_mask, random)
-                                            : attend_dense(heads, key_mask);
-  result.output = merge(result.output);
+  return attend({.x = x, .key_mask = key_mask, .random = random, .keep_edges = keep_edges});
+}
+
+AttentionOutput MultiheadEdgeAttentionImpl::attend_heads(const Heads& heads, const AttentionInput& input) {
+  AttentionOutput result = options.source   ? attend_edges(heads, input)
+                           : options.method ? attend_method(heads, input)
+                                            : attend_dense(heads, input.key_mask);
+  result.output = ops::linear(result.output.transpose(1, 2).flatten(2), out_proj->weight, out_proj->bias);
   return result;
-}
-
-AttentionOutput MultiheadEdgeAttentionImpl::attend(const CausalInput& input) {
-  TORCH_CHECK_VALUE(options.is_causal, "MultiheadEdgeAttention: expected is_causal in a decoder");
-  TORCH_CHECK_VALUE(!input.memory.defined(),
-                    "MultiheadEdgeAttention: expected no memory, which its positions do not reach; got ",
-                    input.memory.sizes());
-  if (!input.cache) return forward(input.x, std::nullopt, input.random, input.keep_edges);
-  check_input(options, input.x, std::nullopt);
-  Heads heads = project(input.x);
-  heads.key = input.cache->key.append(heads.key);
-  heads.value = input.cache->value.append(heads.value);
-  AttentionOutput result = options.source ? attend_edges(heads, std::nullopt, input.random, input.keep_edges,
-                                                         input.x, &input.cache->features)
-                                          : attend_dense(heads, std::nullopt);
-  result.output = merge(result.output);
-  return result;
-}
-
-std::string MultiheadEdgeAttentionImpl::causal_refusal() const {
-  return options.source ? options.source->causal_refusal() : std::string();
-}
-
-std::string MultiheadEdgeAttentionImpl::cache_refusal() const {
-  return options.source ? options.source->growth_refusal() : std::string();
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
@@ -174,18 +156,17 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
   return result;
 }
 
-AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
-                                                         const std::optional<at::Tensor>& key_mask,
-                                                         const RandomStream& random, bool keep_edges,
-                                                         const at::Tensor& x, RowBuffer* known_keys) {
-  EdgeRequest request{heads.query, heads.key, key_mask, options.is_causal, random};
-  request.tokens = x;
+AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads, const AttentionInput& input) {
+  const std::optional<at::Tensor>& key_mask = input.key_mask;
+  EdgeRequest request{heads.query, heads.key, key_mask, options.is_causal, input.random};
+  request.tokens = input.x;
   request.query_offset = heads.key.size(2) - heads.query.size(2);
-  request.known_keys = known_keys;
+  request.relations = input.relations;
+  if (input.cache) request.known_keys = &input.cache->features;
   const EdgeChoice choice = allowed_choice(*options.source, request);
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;
-  attention.random = random;
+  attention.random = input.random;
 
   AttentionOutput result;
   result.penalty = choice.density_penalty;
@@ -211,23 +192,22 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads,
         ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(count));
   }
   result.edge_count = choice.edges.edges_per_head().sum();
-  if (keep_edges) result.edges = choice.edges;
+  if (input.keep_edges) result.edges = choice.edges;
   result.policy = choice.policy;
   return result;
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend_method(const Heads& heads,
-                                                          const std::optional<at::Tensor>& key_mask,
-                                                          const RandomStream& random) const {
+                                                          const AttentionInput& input) const {
   const NoAutocast no_autocast(heads.query.device().type());
   const auto wide = [](const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); };
   AttentionOutput result;
   result.output = options.method->attend({.query = wide(heads.query),
                                           .key = wide(heads.key),
                                           .value = wide(heads.value),
-                                          .key_mask = key_mask,
+                                          .key_mask = input.key_mask,
                                           .dropout_p = is_training() ? options.dropout_p : 0,
-                                          .random = random});
+                                          .random = input.random});
   result.density = at::full({options.num_heads}, options.method->density(heads.query.size(2)),
                             heads.query.options().dtype(at::kDouble).requires_grad(false));
   result.edge_count = at::zeros({}, at::kLong);
@@ -239,6 +219,29 @@ void MultiheadEdgeAttentionImpl::pretty_print(std::ostream& stream) const {
          << ", num_heads=" << options.num_heads << ", dropout_p=" << options.dropout_p
          << (options.is_causal ? ", causal" : "") << (options.source || options.method ? "" : ", dense")
          << (options.shared_qk ? ", shared_qk" : "") << ")";
+}
+
+CausalEdgeAttentionImpl::CausalEdgeAttentionImpl(MultiheadEdgeAttentionOptions options_)
+    : MultiheadEdgeAttentionImpl([&] {
+        options_.is_causal = true;
+        return std::move(options_);
+      }()) {}
+
+AttentionOutput CausalEdgeAttentionImpl::attend(const AttentionInput& input) {
+  if (!input.cache) return MultiheadEdgeAttentionImpl::attend(input);
+  check_input(options, input.x, std::nullopt);
+  Heads heads = project(input.x);
+  heads.key = input.cache->key.append(heads.key);
+  heads.value = input.cache->value.append(heads.value);
+  return attend_heads(heads, input);
+}
+
+std::string CausalEdgeAttentionImpl::causal_refusal() const {
+  return options.source ? options.source->causal_refusal() : std::string();
+}
+
+std::string CausalEdgeAttentionImpl::cache_refusal() const {
+  return options.source ? options.source->growth_refusal() : std::string();
 }
 
 }  // namespace edgewise

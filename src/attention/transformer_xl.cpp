@@ -68,59 +68,73 @@ at::Tensor TransformerXlAttentionImpl::attend_all(const at::Tensor& query, const
   return at::matmul(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1), value);
 }
 
+// Edge by edge, of a source or, where keys are masked, of its own.
+at::Tensor TransformerXlAttentionImpl::attend_edges(const AttentionInput& input, const SpecialHeads& heads,
+                                                    const at::Tensor& positions, AttentionOutput& result) {
+  const EdgeRequest request = special_request("TransformerXlAttention", input, heads);
+  const int64_t queries = input.x.size(1);
+  SegmentEdges own({.segment = std::max<int64_t>(queries, 1),
+                    .memory = options.same_length ? options.memory : heads.keys(),
+                    .same_length = options.same_length});
+  const EdgeChoice choice =
+      scored_choice("TransformerXlAttention", options.source ? *options.source : own, request);
+  const EdgeSet& edges = choice.edges;
+  const auto batch = static_cast<double>(input.x.size(0));
+  describe_choice(result, choice, batch * static_cast<double>(causal_pairs(queries, heads.keys())),
+                  input.keep_edges);
+  const at::Tensor distance = -functional::edge_distances(edges, request.query_offset);  // [E]
+  const at::Tensor scores =
+      (functional::edge_scores(heads.query + content_bias.unsqueeze(1), heads.key, edges) +
+       functional::edge_type_scores(heads.query + position_bias.unsqueeze(1), positions, edges, distance)) *
+      head_scale(heads.query);
+  return functional::scored_edge_attention(scores, heads.value, edges);
+}
+
 at::Tensor TransformerXlAttentionImpl::forward(const at::Tensor& x, const at::Tensor& memory,
                                                const std::optional<at::Tensor>& key_mask,
                                                const RandomStream& random) {
-  const at::Tensor all = memory.defined() ? at::cat({memory, x}, 1) : x;  // [B, M + L, E]
-  const at::Tensor query = split_heads(q_proj->forward(x), options.num_heads);
-  const at::Tensor key = split_heads(k_proj->forward(all), options.num_heads);
-  const at::Tensor value = split_heads(v_proj->forward(all), options.num_heads);
-  const at::Tensor positions = distance_keys(all.size(1), x);
-  if (!options.source && !key_mask)
-    return out_proj->forward(merge_heads(attend_all(query, key, value, positions)));
-
-  const EdgeRequest request = memory_request("TransformerXlAttention", x, all, query, key, key_mask, random);
-  SegmentEdges own({.segment = std::max<int64_t>(x.size(1), 1),
-                    .memory = options.same_length ? options.memory : all.size(1),
-                    .same_length = options.same_length});
-  const EdgeSet edges = allowed_choice(options.source ? *options.source : own, request).edges;
-  const at::Tensor distance = -functional::edge_distances(edges, request.query_offset);  // [E]
-  const at::Tensor scores =
-      (functional::edge_scores(query + content_bias.unsqueeze(1), key, edges) +
-       functional::edge_type_scores(query + position_bias.unsqueeze(1), positions, edges, distance)) *
-      head_scale(query);
-  return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, edges)));
+  return attend({.x = x, .key_mask = key_mask, .random = random, .memory = memory}).output;
 }
 
-AttentionOutput TransformerXlAttentionImpl::attend(const CausalInput& input) {
-  TORCH_CHECK_VALUE(!options.source, "TransformerXlAttention: expected its own edges in a decoder");
-  const int64_t batch = input.x.size(0), queries = input.x.size(1);
-  int64_t keys = queries;
-  AttentionOutput result;
+AttentionOutput TransformerXlAttentionImpl::attend(const AttentionInput& input) {
+  SpecialHeads heads = project_heads(input, options.num_heads, q_proj, k_proj, v_proj);
+  at::Tensor positions;  // [H, S, D]
   if (input.cache) {
-    const at::Tensor query = split_heads(q_proj->forward(input.x), options.num_heads);
-    const at::Tensor key = input.cache->key.append(split_heads(k_proj->forward(input.x), options.num_heads));
-    const at::Tensor value =
-        input.cache->value.append(split_heads(v_proj->forward(input.x), options.num_heads));
-    keys = key.size(2);
-    at::Tensor& positions = input.cache->positions;  // made for twice as many, so seldom anew
-    if (!positions.defined() || positions.size(1) < keys) positions = distance_keys(2 * keys, input.x);
-    result.output =
-        out_proj->forward(merge_heads(attend_all(query, key, value, positions.narrow(1, 0, keys))));
+    TORCH_CHECK_VALUE(!options.source, "TransformerXlAttention: expected no cache; ", cache_refusal());
+    heads.key = input.cache->key.append(heads.key);
+    heads.value = input.cache->value.append(heads.value);
+    at::Tensor& kept = input.cache->positions;  // made for twice as many, so seldom anew
+    if (!kept.defined() || kept.size(1) < heads.keys()) kept = distance_keys(2 * heads.keys(), input.x);
+    positions = kept.narrow(1, 0, heads.keys());
   } else {
-    if (input.memory.defined()) keys += input.memory.size(1);
-    result.output = forward(input.x, input.memory, std::nullopt, input.random);
+    positions = distance_keys(heads.keys(), input.x);
   }
-  int64_t edges = causal_pairs(queries, keys);
-  if (options.same_length) {
-    edges = 0;
-    for (int64_t p = keys - queries; p < keys; ++p) edges += std::min(p + 1, options.memory);
+  AttentionOutput result;
+  if (options.source || input.key_mask) {
+    result.output = attend_edges(input, heads, positions, result);
+  } else {
+    result.output = attend_all(heads.query, heads.key, heads.value, positions);
+    const int64_t queries = input.x.size(1), keys = heads.keys();
+    int64_t edges = causal_pairs(queries, keys);
+    if (options.same_length) {
+      edges = 0;
+      for (int64_t p = keys - queries; p < keys; ++p) edges += std::min(p + 1, options.memory);
+    }
+    const double share = static_cast<double>(edges) / static_cast<double>(causal_pairs(queries, keys));
+    const auto here = at::TensorOptions().device(input.x.device());
+    result.density = at::full({options.num_heads}, share, here.dtype(at::kDouble));
+    result.edge_count = at::full({}, input.x.size(0) * options.num_heads * edges, here.dtype(at::kLong));
   }
-  const double share = static_cast<double>(edges) / static_cast<double>(causal_pairs(queries, keys));
-  const auto here = at::TensorOptions().device(input.x.device());
-  result.density = at::full({options.num_heads}, share, here.dtype(at::kDouble));
-  result.edge_count = at::full({}, batch * options.num_heads * edges, here.dtype(at::kLong));
+  result.output = out_proj->forward(merge_heads(result.output));
   return result;
+}
+
+std::string TransformerXlAttentionImpl::causal_refusal() const {
+  return options.source ? options.source->causal_refusal() : std::string();
+}
+
+std::string TransformerXlAttentionImpl::cache_refusal() const {
+  return source_cache_refusal(options.source);
 }
 
 at::Tensor TransformerXlAttentionImpl::next_memory(const at::Tensor& memory, const at::Tensor& x) const {

@@ -30,12 +30,12 @@ at::Tensor TreeAttentionImpl::start(const at::Tensor& tokens) const {
   return at::cat({tokens, at::zeros({tokens.size(0), spans, tokens.size(2)}, tokens.options())}, 1);
 }
 
-at::Tensor TreeAttentionImpl::attend_edges(const at::Tensor& query, const at::Tensor& key,
-                                           const at::Tensor& value, const Edges& own) {
-  const at::Tensor scores = (functional::edge_scores(query, key, own.edges) +
-                             functional::edge_type_scores(query, types.unsqueeze(0), own.edges, own.types)) *
-                            head_scale(query);
-  return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, value, own.edges)));
+at::Tensor TreeAttentionImpl::attend_edges(const SpecialHeads& heads, const Edges& own) {
+  const at::Tensor scores =
+      (functional::edge_scores(heads.query, heads.key, own.edges) +
+       functional::edge_type_scores(heads.query, types.unsqueeze(0), own.edges, own.types)) *
+      head_scale(heads.query);
+  return out_proj->forward(merge_heads(functional::scored_edge_attention(scores, heads.value, own.edges)));
 }
 
 const TreeAttentionImpl::Edges& TreeAttentionImpl::own_edges(const EdgeRequest& request) {
@@ -50,24 +50,19 @@ const TreeAttentionImpl::Edges& TreeAttentionImpl::own_edges(const EdgeRequest& 
 
 at::Tensor TreeAttentionImpl::forward(const at::Tensor& nodes, const std::optional<at::Tensor>& token_mask,
                                       const RandomStream& random) {
-  const int64_t heads = options.num_heads;
-  const at::Tensor query = split_heads(q_proj->forward(nodes), heads),
-                   key = split_heads(k_proj->forward(nodes), heads),
-                   value = split_heads(v_proj->forward(nodes), heads);
-  EdgeRequest request =
-      memory_request("TreeAttention", nodes, nodes, query, key,
-                     token_mask ? std::optional(tree->node_mask(*token_mask)) : std::nullopt, random);
-  request.is_causal = false;
-  if (!options.source && !token_mask) return attend_edges(query, key, value, own_edges(request));
-  EdgeSet edges = allowed_choice(options.source ? *options.source : *tree, request).edges;
-  // Pairs of nodes that the tree has not have no type, and may look ahead.
-  if (options.source) edges = edges.kept(edges.contained_in(tree->choose(request).edges));
-  return attend_edges(query, key, value, {edges, tree->types(edges)});
+  return attend({.x = nodes,
+                 .key_mask = token_mask ? std::optional(tree->node_mask(*token_mask)) : std::nullopt,
+                 .random = random})
+      .output;
 }
 
 std::string TreeAttentionImpl::causal_refusal() const {
   return options.tree.is_causal ? std::string()
                                 : "its tree is not causal; set the option is_causal of the tree";
+}
+
+std::string TreeAttentionImpl::cache_refusal() const {
+  return source_cache_refusal(options.source);
 }
 
 std::vector<int64_t> TreeAttentionImpl::new_rows(int64_t first, int64_t count) const {
@@ -105,39 +100,47 @@ TreeAttentionImpl::Edges TreeAttentionImpl::row_edges(const std::vector<int64_t>
           torch::tensor(edge_types, at::kLong).to(query.device())};
 }
 
-AttentionOutput TreeAttentionImpl::attend(const CausalInput& input) {
-  TORCH_CHECK_VALUE(options.tree.is_causal && !options.source && !input.memory.defined(),
-                    "TreeAttention: expected a causal tree, its own edges and no memory in a decoder");
+AttentionOutput TreeAttentionImpl::attend(const AttentionInput& input) {
+  TORCH_CHECK_VALUE(!input.memory.defined(), "TreeAttention: expected no memory; got ", input.memory.sizes());
+  SpecialHeads heads = project_heads(input, options.num_heads, q_proj, k_proj, v_proj);
+  EdgeChoice choice;
   AttentionOutput result;
-  EdgeSet edges;
   if (input.cache) {
-    const int64_t heads = options.num_heads;
-    const at::Tensor query = split_heads(q_proj->forward(input.x), heads),
-                     key = split_heads(k_proj->forward(input.x), heads),
-                     value = split_heads(v_proj->forward(input.x), heads);
+    TORCH_CHECK_VALUE(options.tree.is_causal && !options.source,
+                      "TreeAttention: expected a causal tree, and its own edges, with a cache");
     // Rows lie by node, not in the order of time: room for all nodes from the start.
-    LayerCache& cache = *input.cache;
     const auto placed = [&](RowBuffer& buffer, const at::Tensor& rows) {
       if (buffer.size() == 0)
-        buffer.append(at::zeros({rows.size(0), heads, tree->graph().nodes, rows.size(3)}, rows.options()));
+        buffer.append(
+            at::zeros({rows.size(0), options.num_heads, tree->graph().nodes, rows.size(3)}, rows.options()));
       at::Tensor all = buffer.rows();
       all.index_copy_(2, torch::tensor(input.rows, at::kLong).to(rows.device()), rows);
       return all;
     };
-    const at::Tensor keys = placed(cache.key, key), values = placed(cache.value, value);
-    const Edges own = row_edges(input.rows, query);
-    edges = own.edges;
-    result.output = attend_edges(query, keys, values, own);
+    heads.key = placed(input.cache->key, heads.key);
+    heads.value = placed(input.cache->value, heads.value);
+    const Edges own = row_edges(input.rows, heads.query);
+    choice.edges = own.edges;
+    result.output = attend_edges(heads, own);
   } else {
-    result.output = forward(input.x, std::nullopt, input.random);
-    edges = own_->edges;
+    EdgeRequest request = special_request("TreeAttention", input, heads);
+    request.is_causal = false;  // the tree is
+    if (!options.source && !input.key_mask) {
+      const Edges& own = own_edges(request);
+      choice.edges = own.edges;
+      result.output = attend_edges(heads, own);
+    } else {
+      choice = scored_choice("TreeAttention", options.source ? *options.source : *tree, request);
+      // Pairs of nodes that the tree has not have no type, and may look ahead.
+      if (options.source)
+        choice.edges = choice.edges.kept(choice.edges.contained_in(tree->choose(request).edges));
+      result.output = attend_edges(heads, {choice.edges, tree->types(choice.edges)});
+    }
   }
   // Beside all pairs of tokens up to the query: what dense attention would compute.
   const int64_t tokens = options.tree.tokens;
-  const double pairs = static_cast<double>(edges.shape().batch * causal_pairs(tokens, tokens));
-  result.density = edges.edges_per_head().sum(0).to(at::kDouble) / pairs;
-  result.edge_count = edges.edges_per_head().sum();
-  if (input.keep_edges) result.edges = edges;
+  describe_choice(result, choice, static_cast<double>(input.x.size(0) * causal_pairs(tokens, tokens)),
+                  input.keep_edges);
   return result;
 }
 

@@ -201,9 +201,7 @@ Batch ByteDataset::batch(Split split, std::span<const int64_t> indices) const {
       valid += length;
       if (drop) position += length;
     }
-    batch.tokens.push_back(tokens);
-    batch.masks.push_back(mask);
-    if (drop) batch.positions.push_back(positions);
+    batch.towers.push_back({.tokens = tokens, .mask = mask, .positions = positions});
   }
   batch.labels = at::empty({items}, at::kLong);
   auto* label = batch.labels.mutable_data_ptr<int64_t>();

@@ -63,19 +63,26 @@ int64_t Characters::size(Split split) const {
 Batch Characters::batch(Split split, std::span<const int64_t> indices) const {
   check_indices(*this, split, indices);
   const auto items = static_cast<int64_t>(indices.size());
-  Batch batch;
-  batch.tokens = {at::empty({items, context_}, at::kLong)};
-  batch.labels = at::empty({items, context_}, at::kLong);
+  const at::Tensor tokens = at::empty({items, context_}, at::kLong), labels = at::empty_like(tokens);
   for (int64_t item = 0; item < items; ++item) {
     const uint8_t* const from =
         tokens_.data() + begin_[static_cast<size_t>(split)] + indices[static_cast<size_t>(item)] * context_;
-    std::copy_n(from, context_, batch.tokens[0].mutable_data_ptr<int64_t>() + item * context_);
-    std::copy_n(from + 1, context_, batch.labels.mutable_data_ptr<int64_t>() + item * context_);
+    std::copy_n(from, context_, tokens.mutable_data_ptr<int64_t>() + item * context_);
+    std::copy_n(from + 1, context_, labels.mutable_data_ptr<int64_t>() + item * context_);
   }
-  return batch;
+  return {.towers = {{.tokens = tokens}}, .labels = labels};
 }
 
-double Characters::unigram_bits() const {
+std::vector<Baseline> Characters::baselines(Split split) const {
+  return {{"letter frequencies alone", unigram_bits(split)}};
+}
+
+std::string Characters::summary() const {
+  return name_ + ", " + std::to_string(vocabulary()) + " different characters, in pieces of " +
+         std::to_string(context_);
+}
+
+double Characters::unigram_bits(Split scored) const {
   std::array<double, 256> count = {};
   const auto each = [&](Split split, auto&& use) {
     const auto part = static_cast<size_t>(split);
@@ -85,8 +92,8 @@ double Characters::unigram_bits() const {
   // One more of each: what train lacks is possible.
   const double all = static_cast<double>(characters(Split::kTrain) + vocabulary());
   double bits = 0;
-  each(Split::kTest, [&](uint8_t token) { bits -= std::log2((count[token] + 1) / all); });
-  return bits / static_cast<double>(characters(Split::kTest));
+  each(scored, [&](uint8_t token) { bits -= std::log2((count[token] + 1) / all); });
+  return bits / static_cast<double>(characters(scored));
 }
 
 }  // namespace edgewise::data

@@ -23,6 +23,11 @@ std::string_view to_string(Split split) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
+const std::vector<uint8_t>& Dataset::bytes() const {
+  static const std::vector<uint8_t> none;
+  return none;
+}
+
 at::Tensor Dataset::right_edges(const Batch&) const {
   return {};
 }

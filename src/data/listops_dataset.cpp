@@ -98,7 +98,14 @@ Batch ListOpsDataset::batch(Split split, std::span<const int64_t> indices) const
     *label++ = source.label(index);
     row += length;
   }
-  return {{tokens}, {tokens.ne(0)}, labels, options_.fixed_length ? 0 : kPadMultiple};
+  return {.towers = {{.tokens = tokens, .mask = tokens.ne(0)}},
+          .labels = labels,
+          .trim_multiple = options_.fixed_length ? 0 : kPadMultiple};
+}
+
+std::vector<Baseline> ListOpsDataset::baselines(Split split) const {
+  return {{"first token only", first_token_baseline(*this, split)},
+          {"most frequent label of train", prior_baseline(*this, split)}};
 }
 
 double prior_baseline(const ListOpsDataset& dataset, Split split) {

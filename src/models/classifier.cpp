@@ -39,25 +39,13 @@ Classifier::Classifier(ClassifierOptions options_) : options(std::move(options_)
   encoder = register_module("encoder", Encoder(options.encoder));
 }
 
-std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_t towers,
-                                                  ModelOutput& output) {
-  TORCH_CHECK_VALUE(input.tokens.size() == towers, "Classifier: expected tokens for ", towers,
-                    " tower(s); got ", input.tokens.size(),
+std::vector<at::Tensor> Classifier::encode(const ModelInput& input, size_t towers, ModelOutput& output) {
+  const std::vector<Tower>& given = input.batch.towers;
+  TORCH_CHECK_VALUE(given.size() == towers, "Classifier: expected ", towers, " tower(s); got ", given.size(),
                     ". Use TwoTowerClassifier for pairs of sequences.");
-  TORCH_CHECK_VALUE(input.masks.empty() || input.masks.size() == towers, "Classifier: expected ", towers,
-                    " mask(s), one per tower, or none; got ", input.masks.size());
-  TORCH_CHECK_VALUE(input.positions.empty() || input.positions.size() == towers, "Classifier: expected ",
-                    towers, " tensor(s) of positions, one per tower, or none; got ", input.positions.size());
-  std::vector<Tower> result;
-  std::vector<at::Tensor> densities;
+  std::vector<at::Tensor> result, densities;
   for (size_t index = 0; index < towers; ++index) {
-    EncoderInput tower{.tokens = input.tokens[index],
-                       .mask = {},
-                       .positions = input.positions.empty() ? at::Tensor() : input.positions[index],
-                       .random = input.random,
-                       .keep_edges = input.keep_edges,
-                       .watch = {}};
-    if (!input.masks.empty() && input.masks[index].defined()) tower.mask = input.masks[index];
+    EncoderInput tower{.tower = given[index], .random = input.random, .keep_edges = input.keep_edges};
     // Towers are separate uses of the same layers: separate layer numbers keep their randomness apart.
     tower.random.layer += static_cast<uint32_t>(index * static_cast<size_t>(options.encoder.layers));
     if (input.watch) {
@@ -72,11 +60,17 @@ std::vector<Classifier::Tower> Classifier::encode(const ModelInput& input, size_
         output.edge_count.defined() ? output.edge_count + encoded.edge_count : encoded.edge_count;
     for (EdgeSet& edges : encoded.edges) output.edges.push_back(std::move(edges));
     for (EdgePolicy& policy : encoded.policies) output.policies.push_back(std::move(policy));
-    result.push_back({std::move(encoded), tower.mask});
+    result.push_back(encoded.states);
   }
   output.densities = at::stack(densities).mean(0);
   if (!output.tower_penalties.empty()) output.penalty = at::stack(output.tower_penalties).mean();
   return result;
+}
+
+at::Tensor Classifier::pooled(const ModelInput& input, const std::vector<at::Tensor>& states,
+                              size_t tower) const {
+  return mean_of(states[tower], input.batch.towers[tower].key_mask(), options.pooling,
+                 input.batch.sequence_length);
 }
 
 ClassifierHeadImpl::ClassifierHeadImpl(int64_t features, int64_t hidden, int64_t classes) {
@@ -94,9 +88,7 @@ SequenceClassifierImpl::SequenceClassifierImpl(ClassifierOptions options_) : Cla
 
 ModelOutput SequenceClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
-  const auto towers = encode(input, 1, result);
-  result.logits = head->forward(
-      mean_of(towers[0].encoded.states, towers[0].mask, options.pooling, input.sequence_length));
+  result.logits = head->forward(pooled(input, encode(input, 1, result), 0));
   if (input.watch) input.watch("head", result.logits);
   return result;
 }
@@ -107,8 +99,7 @@ TokenClassifierImpl::TokenClassifierImpl(ClassifierOptions options_) : Classifie
 
 ModelOutput TokenClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
-  const auto towers = encode(input, 1, result);
-  result.logits = head->forward(towers[0].encoded.states);
+  result.logits = head->forward(encode(input, 1, result)[0]);
   if (input.watch) input.watch("head", result.logits);
   return result;
 }
@@ -119,11 +110,8 @@ TwoTowerClassifierImpl::TwoTowerClassifierImpl(ClassifierOptions options_) : Cla
 
 ModelOutput TwoTowerClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
-  const auto towers = encode(input, 2, result);
-  const auto pooled = [&](const Tower& tower) {  // [B, dim]
-    return mean_of(tower.encoded.states, tower.mask, options.pooling, input.sequence_length);
-  };
-  const at::Tensor x0 = pooled(towers[0]), x1 = pooled(towers[1]);
+  const std::vector<at::Tensor> states = encode(input, 2, result);
+  const at::Tensor x0 = pooled(input, states, 0), x1 = pooled(input, states, 1);
   result.logits = head->forward(at::cat({x0, x1, x0 * x1, x0 - x1}, 1));
   if (input.watch) input.watch("head", result.logits);
   return result;

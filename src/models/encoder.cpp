@@ -9,19 +9,34 @@
 namespace edgewise {
 namespace {
 
-void check_input(const EncoderOptions& options, const EncoderInput& input) {
-  const at::Tensor& tokens = input.tokens;
-  TORCH_CHECK_VALUE(tokens.defined() && tokens.dim() == 2, "Encoder: expected tokens [B, N]; got ",
-                    tokens.defined() ? c10::str(tokens.sizes()) : "an undefined tensor");
+void check_input(const EncoderOptions& options, const Tower& tower) {
+  const at::Tensor &tokens = tower.tokens, &features = tower.features;
+  TORCH_CHECK_VALUE(options.vocabulary > 0 ? tokens.defined() && tokens.dim() == 2 : !tokens.defined(),
+                    "Encoder: expected ",
+                    options.vocabulary > 0 ? "tokens [B, N]" : "features alone, without a vocabulary",
+                    "; got ", tokens.defined() ? c10::str(tokens.sizes()) : "an undefined tensor");
+  TORCH_CHECK_VALUE(
+      options.features > 0 ? features.defined() && features.dim() == 3 && features.size(2) == options.features
+                           : !features.defined(),
+      "Encoder: expected ",
+      options.features > 0 ? c10::str("features [B, N, ", options.features, "]") : "no features", "; got ",
+      features.defined() ? c10::str(features.sizes()) : "none");
+  TORCH_CHECK_VALUE(!tokens.defined() || !features.defined() ||
+                        (features.size(0) == tokens.size(0) && features.size(1) == tokens.size(1)),
+                    "Encoder: expected features of every token, ", tokens.sizes(), "; got ",
+                    features.sizes());
+  TORCH_CHECK_VALUE(tower.length() <= options.max_length,
+                    "Encoder: expected at most max_length = ", options.max_length, " tokens; got ",
+                    tower.length(), ". Cut the sequences or build the model with a larger max_length.");
+  TORCH_CHECK_VALUE(
+      !tower.positions.defined() ||
+          (tower.positions.dim() == 2 && tower.positions.size(0) == tower.items() &&
+           tower.positions.size(1) == tower.length() && tower.positions.scalar_type() == at::kLong),
+      "Encoder: expected positions as int64 with the sizes of the tokens, [", tower.items(), ", ",
+      tower.length(), "]; got ", tower.positions.scalar_type(), " of ", tower.positions.sizes());
+  if (!tokens.defined()) return;
   TORCH_CHECK_TYPE(tokens.scalar_type() == at::kLong, "Encoder: expected int64 tokens; got ",
                    tokens.scalar_type());
-  TORCH_CHECK_VALUE(tokens.size(1) <= options.max_length,
-                    "Encoder: expected at most max_length = ", options.max_length, " tokens; got ",
-                    tokens.size(1), ". Cut the sequences or build the model with a larger max_length.");
-  TORCH_CHECK_VALUE(!input.positions.defined() || (input.positions.sizes() == tokens.sizes() &&
-                                                   input.positions.scalar_type() == at::kLong),
-                    "Encoder: expected positions as int64 with the sizes of the tokens, ", tokens.sizes(),
-                    "; got ", input.positions.scalar_type(), " of ", input.positions.sizes());
   // On a GPU the check would wait for the device; there the embedding itself asserts.
   if (tokens.is_cpu() && tokens.numel() > 0) {
     const auto [lowest, highest] = tokens.aminmax();
@@ -30,6 +45,17 @@ void check_input(const EncoderOptions& options, const EncoderInput& input) {
                       lowest.item<int64_t>(), " to ", highest.item<int64_t>(),
                       ". Check that the data and the model share one vocabulary.");
   }
+}
+
+SelfAttentionPtr make_attention(const EncoderOptions& options, int64_t layer) {
+  MultiheadEdgeAttentionOptions attention(options.dim, options.heads);
+  attention.dropout_p = options.attention_dropout;
+  attention.is_causal = options.is_causal;
+  if (options.edges) attention.source = options.edges(layer);
+  if (options.method) attention.method = options.method(layer);
+  attention.shared_qk = options.shared_qk;
+  attention.in_proj_bias = options.in_proj_bias;
+  return MultiheadEdgeAttention(std::move(attention)).ptr();
 }
 
 }  // namespace
@@ -44,101 +70,76 @@ std::string_view to_string(Positions positions) {
   return positions == Positions::kLearned ? "learned" : "none";
 }
 
-EncoderLayerImpl::EncoderLayerImpl(const EncoderOptions& options, int64_t layer) : dropout_(options.dropout) {
-  MultiheadEdgeAttentionOptions attention(options.dim, options.heads);
-  attention.dropout_p = options.attention_dropout;
-  attention.is_causal = options.is_causal;
-  if (options.edges) attention.source = options.edges(layer);
-  if (options.method) attention.method = options.method(layer);
-  attention.shared_qk = options.shared_qk;
-  attention.in_proj_bias = options.in_proj_bias;
-  self_attn = register_module("self_attn", MultiheadEdgeAttention(std::move(attention)));
-  linear1 = register_module("linear1", torch::nn::Linear(options.dim, options.hidden));
-  linear2 = register_module("linear2", torch::nn::Linear(options.hidden, options.dim));
-  if (options.norm) {
-    norm1 = register_module("norm1", make_norm(options.dim));
-    norm2 = register_module("norm2", make_norm(options.dim));
-  }
-}
-
-AttentionOutput EncoderLayerImpl::forward(const at::Tensor& x, const std::optional<at::Tensor>& mask,
-                                          const RandomStream& random, bool keep_edges,
-                                          const std::function<void(const char*, const at::Tensor&)>& watch) {
-  const bool training = is_training();
-  AttentionOutput result = self_attn->forward(normed(norm1, x), mask, random, keep_edges);
-  if (watch) watch("self_attn", result.output);
-  const at::Tensor attended = ops::add_dropped(x, result.output, dropout_, training);
-  const at::Tensor hidden =
-      torch::dropout(torch::gelu(projected(linear1, normed(norm2, attended, ops::NormOutput::kForProducts))),
-                     dropout_, training);
-  result.output = ops::add_dropped(attended, projected(linear2, hidden), dropout_, training);
-  if (watch) watch("mlp", result.output);
-  return result;
-}
-
 EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_)) {
-  TORCH_CHECK_VALUE(options.vocabulary > 0 && options.max_length > 0,
-                    "Encoder: expected a positive vocabulary and max_length; got ", options.vocabulary,
-                    " and ", options.max_length);
+  TORCH_CHECK_VALUE(options.vocabulary >= 0 && options.features >= 0 &&
+                        options.vocabulary + options.features > 0 && options.max_length > 0,
+                    "Encoder: expected a positive vocabulary, or features, and max_length; got ",
+                    options.vocabulary, ", ", options.features, " and ", options.max_length);
   TORCH_CHECK_VALUE(options.layers > 0, "Encoder: expected at least one layer; got ", options.layers);
   TORCH_CHECK_VALUE(options.token_dropout >= 0 && options.token_dropout < 1,
                     "Encoder: expected token_dropout in [0, 1); got ", options.token_dropout);
-  token_embedding = register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.dim));
-  torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
+  if (options.vocabulary > 0) {
+    token_embedding =
+        register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.dim));
+    torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
+  }
   if (options.positions == Positions::kLearned) {
     position_embedding =
         register_module("position_embedding", torch::nn::Embedding(options.max_length, options.dim));
     torch::nn::init::normal_(position_embedding->weight, 0, options.embedding_std);
   }
+  if (options.features > 0)
+    feature_projection =
+        register_module("feature_projection", torch::nn::Linear(options.features, options.dim));
   auto list = register_module("layers", torch::nn::ModuleList());
+  const PreNormBlockOptions block{
+      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .norm = options.norm};
   for (int64_t layer = 0; layer < options.layers; ++layer) {
-    layers.emplace_back(options, layer);
+    layers.emplace_back(block, make_attention(options, layer));
     list->push_back(layers.back());
   }
   if (options.norm) norm = register_module("norm", make_norm(options.dim));
 }
 
-at::Tensor EncoderImpl::embed(const EncoderInput& input) const {
+at::Tensor EncoderImpl::embed(const Tower& tower) {
   const bool has_places = !position_embedding.is_empty();
-  at::Tensor tokens = input.tokens;
-  if (is_training() && options.token_dropout > 0)
+  at::Tensor tokens = tower.tokens;
+  if (tokens.defined() && is_training() && options.token_dropout > 0)
     tokens = tokens.masked_fill(
         at::rand(tokens.sizes(), tokens.options().dtype(at::kFloat)) < options.token_dropout, 0);
-  return ops::embed({.tokens = tokens,
-                     .table = token_embedding->weight,
-                     .positions = has_places ? input.positions : at::Tensor(),
-                     .places = has_places ? position_embedding->weight : at::Tensor()},
-                    options.dropout, is_training());
+  const auto embedded = [&](double dropout) {
+    return ops::embed({.tokens = tokens,
+                       .table = token_embedding->weight,
+                       .positions = has_places ? tower.positions : at::Tensor(),
+                       .places = has_places ? position_embedding->weight : at::Tensor()},
+                      dropout, is_training());
+  };
+  if (feature_projection.is_empty()) return embedded(options.dropout);
+  at::Tensor x = feature_projection->forward(tower.features);
+  if (tokens.defined())
+    x = x + embedded(0);
+  else if (has_places)
+    x = x + (tower.positions.defined() ? position_embedding->forward(tower.positions)
+                                       : position_embedding->weight.slice(0, 0, tower.length()));
+  return torch::dropout(x, options.dropout, is_training());
 }
 
 EncoderOutput EncoderImpl::forward(const EncoderInput& input) {
-  check_input(options, input);
-  at::Tensor x = embed(input);
-  if (input.watch) input.watch("embedding", x);
-
+  const Tower& tower = input.tower;
+  check_input(options, tower);
+  AttentionInput layer{.x = embed(tower),
+                       .key_mask = tower.key_mask(),
+                       .random = input.random,
+                       .keep_edges = input.keep_edges,
+                       .relations = relations_of(tower)};
+  if (input.watch) input.watch("embedding", layer.x);
   EncoderOutput result;
-  std::vector<at::Tensor> densities, penalties;
-  RandomStream random = input.random;
-  for (size_t index = 0; index < layers.size(); ++index, ++random.layer) {
-    std::function<void(const char*, const at::Tensor&)> watch;
-    if (input.watch) {
-      watch = [&](const char* part, const at::Tensor& value) {
-        input.watch("layers." + std::to_string(index) + "." + part, value);
-      };
-    }
-    AttentionOutput layer = layers[index]->forward(x, input.mask, random, input.keep_edges, watch);
-    x = layer.output;
-    densities.push_back(layer.density);
-    if (layer.penalty.defined()) penalties.push_back(layer.penalty.mean());
-    result.edge_count = result.edge_count.defined() ? result.edge_count + layer.edge_count : layer.edge_count;
-    if (layer.policy) result.policies.push_back(*std::move(layer.policy));
-    if (layer.edges) result.edges.push_back(*std::move(layer.edges));
-  }
+  for (size_t index = 0; index < layers.size(); ++index, ++layer.random.layer)
+    layer.x = result.add(layers[index]->forward(layer, input.watch, "layers." + std::to_string(index) + "."));
+  result.finish();
   // Whatever padding computed, even infinity, becomes 0.
-  result.states = input.mask ? normed_or_zero(norm, x, *input.mask) : normed(norm, x);
+  result.states = tower.mask.defined() ? normed_or_zero(norm, layer.x, tower.mask) : normed(norm, layer.x);
   if (input.watch) input.watch("norm", result.states);
-  result.densities = at::stack(densities);
-  if (!penalties.empty()) result.penalty = at::stack(penalties).mean();
   return result;
 }
 

@@ -72,7 +72,7 @@ void Generator::read_window(const std::vector<int64_t>& tokens) {
     return;
   }
   ModelInput input;
-  input.tokens = {as_batch(window_)};
+  input.batch.towers = {{.tokens = as_batch(window_)}};
   input.random = random_;
   logits_ = model_->forward(input).logits[0][-1];
 }

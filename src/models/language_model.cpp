@@ -32,34 +32,6 @@ at::Tensor next_memory(const at::Tensor& memory, const at::Tensor& x, int64_t li
 
 }  // namespace
 
-DecoderLayerImpl::DecoderLayerImpl(const LanguageModelOptions& options, int64_t layer)
-    : dropout_(options.dropout) {
-  self_attn = register_module("self_attn", options.attention(layer));
-  linear1 = register_module("linear1", torch::nn::Linear(options.dim, options.hidden));
-  linear2 = register_module("linear2", torch::nn::Linear(options.hidden, options.dim));
-  if (options.norm) {
-    norm1 = register_module("norm1", make_norm(options.dim));
-    norm2 = register_module("norm2", make_norm(options.dim));
-  }
-}
-
-AttentionOutput DecoderLayerImpl::forward(CausalInput input,
-                                          const std::function<void(const char*, const at::Tensor&)>& watch) {
-  const bool training = is_training();
-  const at::Tensor x = input.x;
-  input.x = normed(norm1, x);
-  if (input.memory.defined()) input.memory = normed(norm1, input.memory);
-  AttentionOutput result = self_attn->attend(input);
-  if (watch) watch("self_attn", result.output);
-  const at::Tensor attended = ops::add_dropped(x, result.output, dropout_, training);
-  const at::Tensor hidden =
-      torch::dropout(torch::gelu(projected(linear1, normed(norm2, attended, ops::NormOutput::kForProducts))),
-                     dropout_, training);
-  result.output = ops::add_dropped(attended, projected(linear2, hidden), dropout_, training);
-  if (watch) watch("mlp", result.output);
-  return result;
-}
-
 LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(std::move(options_)) {
   TORCH_CHECK_VALUE(!options.bytes.empty() && options.bytes.size() <= 256,
                     "LanguageModel: expected 1 to 256 bytes as vocabulary; got ", options.bytes.size());
@@ -74,10 +46,13 @@ LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(st
   token_embedding = register_module("token_embedding", torch::nn::Embedding(vocabulary, options.dim));
   torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
   auto list = torch::nn::ModuleList();
+  const PreNormBlockOptions block{
+      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .norm = options.norm};
   for (int64_t layer = 0; layer < options.layers; ++layer) {
-    layers.emplace_back(options, layer);
+    attentions_.push_back(options.attention(layer));
+    layers.emplace_back(block, attentions_.back());
     list->push_back(layers.back());
-    const std::string reason = layers.back()->self_attn->causal_refusal();
+    const std::string reason = attentions_.back()->causal_refusal();
     TORCH_CHECK_VALUE(reason.empty(), "LanguageModel: expected attention to tokens up to the query's only; ",
                       reason);
   }
@@ -112,9 +87,12 @@ at::Tensor LanguageModelImpl::logits(const at::Tensor& x, int64_t tokens) {
 }
 
 ModelOutput LanguageModelImpl::forward(const ModelInput& input) {
-  TORCH_CHECK_VALUE(input.tokens.size() == 1 && (input.masks.empty() || !input.masks[0].defined()),
-                    "LanguageModel: expected one sequence of tokens per item, without a mask");
-  at::Tensor tokens = input.tokens[0];
+  TORCH_CHECK_VALUE(input.batch.towers.size() == 1 && !input.batch.towers[0].mask.defined() &&
+                        !input.batch.towers[0].features.defined() &&
+                        !input.batch.towers[0].relations.defined(),
+                    "LanguageModel: expected one sequence of tokens per item, without a mask, features or "
+                    "relations");
+  at::Tensor tokens = input.batch.towers[0].tokens;
   check_tokens(options, tokens);
   const int64_t length = tokens.size(1), memory = attention().memory();
   TORCH_CHECK_VALUE(length <= options.context, "LanguageModel: expected at most context = ", options.context,
@@ -126,46 +104,27 @@ ModelOutput LanguageModelImpl::forward(const ModelInput& input) {
   // A tree stands over a whole window; no token sees those after it.
   if (extra_rows > 0 && length < options.context)
     tokens = at::constant_pad_nd(tokens, {0, options.context - length}, 0);
-  at::Tensor x = embed(tokens, 0, extra_rows);
-  if (input.watch) input.watch("embedding", x);
+  AttentionInput layer{
+      .x = embed(tokens, 0, extra_rows), .random = input.random, .keep_edges = input.keep_edges};
+  if (input.watch) input.watch("embedding", layer.x);
 
   ModelOutput result;
-  std::vector<at::Tensor> densities, penalties;
-  CausalInput causal;
-  causal.random = input.random;
-  causal.keep_edges = input.keep_edges;
-  for (size_t index = 0; index < layers.size(); ++index, ++causal.random.layer) {
-    std::function<void(const char*, const at::Tensor&)> watch;
-    if (input.watch) {
-      watch = [&](const char* part, const at::Tensor& value) {
-        input.watch("layers." + std::to_string(index) + "." + part, value);
-      };
-    }
-    causal.x = x;
-    causal.memory = input.memories.empty() ? at::Tensor() : input.memories[index];
-    if (memory > 0) result.memories.push_back(next_memory(causal.memory, x, memory));
-    AttentionOutput layer = layers[index]->forward(causal, watch);
-    x = layer.output;
-    densities.push_back(layer.density);
-    if (layer.penalty.defined()) penalties.push_back(layer.penalty.mean());
-    result.edge_count = result.edge_count.defined() ? result.edge_count + layer.edge_count : layer.edge_count;
-    if (layer.policy) result.policies.push_back(*std::move(layer.policy));
-    if (layer.edges) result.edges.push_back(*std::move(layer.edges));
-    const at::Tensor extra = layers[index]->self_attn->loss();
+  for (size_t index = 0; index < layers.size(); ++index, ++layer.random.layer) {
+    layer.memory = input.memories.empty() ? at::Tensor() : input.memories[index];
+    if (memory > 0) result.memories.push_back(next_memory(layer.memory, layer.x, memory));
+    layer.x = result.add(layers[index]->forward(layer, input.watch, "layers." + std::to_string(index) + "."));
+    const at::Tensor extra = attentions_[index]->loss();
     if (extra.defined()) result.extra_loss = result.extra_loss.defined() ? result.extra_loss + extra : extra;
   }
-  result.logits = logits(x, length);
+  result.finish();
+  result.logits = logits(layer.x, length);
   if (input.watch) input.watch("logits", result.logits);
-  result.densities = at::stack(densities);
-  if (!penalties.empty()) {
-    result.penalty = at::stack(penalties).mean();
-    result.tower_penalties = {result.penalty};
-  }
+  if (result.penalty.defined()) result.tower_penalties = {result.penalty};
   return result;
 }
 
 void LanguageModelImpl::after_step() {
-  for (const DecoderLayer& layer : layers) layer->self_attn->after_step();
+  for (const CausalAttentionPtr& layer : attentions_) layer->after_step();
 }
 
 bool LanguageModelImpl::forgets() const {
@@ -177,8 +136,8 @@ int64_t LanguageModelImpl::cache_limit() const {
 }
 
 std::string LanguageModelImpl::cache_refusal() const {
-  for (const DecoderLayer& layer : layers)
-    if (std::string reason = layer->self_attn->cache_refusal(); !reason.empty()) return reason;
+  for (const CausalAttentionPtr& layer : attentions_)
+    if (std::string reason = layer->cache_refusal(); !reason.empty()) return reason;
   return {};
 }
 
@@ -192,22 +151,21 @@ at::Tensor LanguageModelImpl::read(const at::Tensor& tokens, DecoderCache& cache
                     " tokens in all; got ", cache.length, " read before and ", count,
                     " new ones. Begin again with the last of them in a new cache.");
   cache.layers.resize(layers.size());
-  CausalInput causal;
-  causal.random = random;
-  causal.rows = attention().new_rows(cache.length, count);
-  at::Tensor x = embed(tokens, cache.length, static_cast<int64_t>(causal.rows.size()) - count);
-  for (size_t index = 0; index < layers.size(); ++index, ++causal.random.layer) {
-    causal.x = x;
-    causal.cache = &cache.layers[index];
+  AttentionInput layer;
+  layer.random = random;
+  layer.rows = attention().new_rows(cache.length, count);
+  layer.x = embed(tokens, cache.length, static_cast<int64_t>(layer.rows.size()) - count);
+  for (size_t index = 0; index < layers.size(); ++index, ++layer.random.layer) {
+    layer.cache = &cache.layers[index];
     if (forgets()) {  // no query sees more than the last one of a segment behind a full memory
       const int64_t kept = std::max<int64_t>(cache_limit() - count, 0);
-      causal.cache->key.keep_last(kept);
-      causal.cache->value.keep_last(kept);
+      layer.cache->key.keep_last(kept);
+      layer.cache->value.keep_last(kept);
     }
-    x = layers[index]->forward(causal).output;
+    layer.x = layers[index]->forward(layer).output;
   }
   cache.length += count;
-  return logits(x, count);
+  return logits(layer.x, count);
 }
 
 }  // namespace edgewise

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 #include <optional>
 
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <edgewise/data/batches.h>
-
-#include "train/loss.h"
+#include "train/density_pairs.h"
 
 namespace edgewise::train {
 namespace {
@@ -48,11 +45,12 @@ RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) 
       .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
 }
 
-Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split split,
+Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
                     const EvaluationOptions& options) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
                     "evaluate: expected a positive batch size and number of draws; got ", options.batch_size,
                     " and ", options.draws);
+  const data::Dataset& dataset = task.data();
   int64_t size = dataset.size(split);
   if (options.max_examples > 0) size = std::min(size, options.max_examples);
   TORCH_CHECK_VALUE(size > 0, "evaluate: expected examples in the ", data::to_string(split), " split of ",
@@ -61,12 +59,12 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
   const EvaluationMode mode(model);
   const PrecisionGuard guard(options.precision, options.device);
   Evaluation result;
+  result.metric = &task.metric();
   RightEdges right;
   double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;
-  std::optional<data::StreamRows> rows;
-  if (dataset.is_text()) rows.emplace(size, std::min(size, options.batch_size));
-  std::vector<std::vector<at::Tensor>> memories(static_cast<size_t>(options.draws));  // of texts, per draw
+  const std::unique_ptr<data::Order> order = task.evaluation_order(size, options.batch_size);
+  std::vector<std::vector<at::Tensor>> memories(static_cast<size_t>(options.draws));  // of models, per draw
   const auto tell_progress = [&] {
     if (options.progress) options.progress(result.examples, size);
   };
@@ -76,23 +74,17 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
       result.complete = false;
       break;
     }
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(options.batch_size, size - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    if (rows) indices = rows->indices(first / options.batch_size);
-    const data::Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
+    const std::vector<int64_t> indices = order->indices(first / options.batch_size);
+    const Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
     pairs += batch_pairs;
     const at::Tensor right_edges = dataset.right_edges(batch);
     at::Tensor logits;
     for (int64_t draw = 0; draw < options.draws; ++draw) {
-      ModelInput input;
-      input.tokens = batch.tokens;
-      input.masks = batch.masks;
-      input.positions = batch.positions;
-      input.sequence_length = batch.sequence_length;
-      input.random = evaluation_stream(options.seed, draw, first);
-      input.keep_edges = right_edges.defined();
+      ModelInput input{.batch = batch,
+                       .random = evaluation_stream(options.seed, draw, first),
+                       .keep_edges = right_edges.defined()};
       // The last batch of a text may lack the shorter rows.
       std::vector<at::Tensor>& memory = memories[static_cast<size_t>(draw)];
       for (const at::Tensor& layer : memory) input.memories.push_back(layer.narrow(0, 0, batch.size()));
@@ -104,10 +96,10 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
       const at::Tensor weighted = output.densities.cpu() * batch_pairs;
       result.density = result.density.defined() ? result.density + weighted : weighted;
     }
-    const TaskLoss task = task_loss(logits / static_cast<double>(options.draws), batch);
-    loss += task.sum.item<double>();
-    correct += task.correct.item<int64_t>();
-    targets += count_targets(batch);
+    const tasks::Score score = task.objective().score(logits / static_cast<double>(options.draws), batch);
+    loss += score.loss.item<double>();
+    correct += score.correct.item<int64_t>();
+    targets += task.objective().count_targets(batch);
     result.examples += batch.size();
     tell_progress();
   }
@@ -115,7 +107,6 @@ Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split spli
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
   if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
-  if (dataset.is_text()) result.bits_per_character = result.loss / std::numbers::ln2;
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
   result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);
   return result;

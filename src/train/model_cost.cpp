@@ -1,7 +1,6 @@
 #include <edgewise/train/model_cost.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include <c10/core/Allocator.h>
@@ -13,6 +12,7 @@
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/step.h>
+#include <edgewise/train/task_kinds.h>
 
 namespace edgewise::train {
 namespace {
@@ -58,14 +58,15 @@ struct Measured {
   double density = 1;
   double memory_per_example = 0;
 };
-Measured measure(const Recipe& recipe, const CostOptions& options, const data::Dataset& dataset) {
-  const ModelPtr model = build_model(recipe, dataset);
+Measured measure(const Recipe& recipe, const CostOptions& options, const tasks::Task& task) {
+  const ModelPtr model = build_model(recipe, task);
   model->to(options.device);
   model->train();
   std::vector<int64_t> indices(static_cast<size_t>(options.batch));
   std::iota(indices.begin(), indices.end(), 0);
-  const data::Batch batch = dataset.batch(data::Split::kTrain, indices);
-  const StepOptions step{.micro_batch = 0,
+  const Batch batch = task.data().batch(data::Split::kTrain, indices);
+  const StepOptions step{.objective = &task.objective(),
+                         .micro_batch = 0,
                          .density_weight = recipe.train.density_weight,
                          .count_padding = density_counts_padding(recipe),
                          .device = options.device,
@@ -98,34 +99,31 @@ Recipe dense_recipe(const Recipe& recipe) {
 
 RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
   TORCH_CHECK_VALUE(
-      recipe.data.name != "characters",
+      !task_kind(recipe).is_causal,
       "cost: expected a classifier; got a language model, whose causal attention has no formula here yet");
   const AttentionKind& kind = attention_kind(recipe);
   TORCH_CHECK_VALUE(kind.cost, "cost: expected an attention whose operations are counted; got '", kind.name,
                     "', which has no formula here yet");
   TORCH_CHECK_VALUE(options.batch > 0, "cost: expected a batch of at least 1; got ", options.batch);
   Recipe sized = recipe;
-  const auto dataset = noise_dataset(recipe, options.length);
-  sized.model.max_length = dataset->max_length();
+  const tasks::TaskPtr task = task_over(recipe, noise_dataset(recipe, options.length));
+  sized.model.max_length = task->data().max_length();
   const LayerAttention made = kind.make(sized, sized.model.max_length);
   const bool over_edges = static_cast<bool>(made.edges);
 
   RecipeCost cost;
-  cost.length = dataset->max_length();
+  cost.length = task->data().max_length();
   if (options.memory || (over_edges && !options.density)) {
-    const Measured measured = measure(sized, options, *dataset);
+    const Measured measured = measure(sized, options, *task);
     cost.density = cost.memory_density = measured.density;
     if (options.memory) cost.memory_per_example = measured.memory_per_example;
   }
   if (over_edges && options.density) cost.density = *options.density;
   if (made.method) cost.density = cost.memory_density = made.method(0)->density(cost.length);
 
-  constexpr std::array<int64_t, 1> kFirst = {0};
-  const auto towers = static_cast<int64_t>(dataset->batch(data::Split::kTrain, kFirst).tokens.size());
   const ModelRecipe& model = recipe.model;
-  const auto n = static_cast<double>(cost.length), width = static_cast<double>(model.dim),
-             hidden = static_cast<double>(ClassifierOptions().hidden),
-             classes = static_cast<double>(dataset->classes());
+  const int64_t towers = task->towers();
+  const auto n = static_cast<double>(cost.length), width = static_cast<double>(model.dim);
   cost.attention = kind.cost(recipe, {.n = n,
                                       .d = static_cast<double>(model.head_dim()),
                                       .density = cost.density,
@@ -135,9 +133,7 @@ RecipeCost recipe_cost(const Recipe& recipe, const CostOptions& options) {
   cost.model_flops = cost.attention_flops +
                      repeated(layer_operations(n, width, static_cast<double>(model.hidden), projections),
                               towers * model.layers) +
-                     (dataset->labels_tokens()
-                          ? 2 * n * width * classes
-                          : flops(classifier_operations(towers == 2 ? 4 * width : width, hidden, classes)));
+                     flops(task->head_operations(n, width));
   return cost;
 }
 

@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include "ops/step_inputs.h"
-#include "train/loss.h"
 
 namespace edgewise::train {
 namespace {
@@ -24,22 +23,19 @@ bool is_padded(const at::Tensor& host_mask) {
   return host_mask.defined() && !host_mask.all().item<bool>();
 }
 
-ModelInput make_input(const Pass& pass, const data::Batch& part) {
-  ModelInput input;
-  input.tokens = part.tokens;
-  input.positions = part.positions;
-  input.sequence_length = part.sequence_length;
-  for (size_t tower = 0; tower < part.masks.size(); ++tower) {
-    const bool padded = is_padded(pass.host.masks[tower]);
-    input.masks.push_back(padded ? part.masks[tower] : at::Tensor());
-    if (padded) remember_mask_counts(part.masks[tower], pass.host.masks[tower]);
+ModelInput make_input(const Pass& pass, const Batch& part) {
+  ModelInput input{.batch = part, .random = pass.random, .memories = pass.memories};
+  for (size_t tower = 0; tower < part.towers.size(); ++tower) {
+    const at::Tensor &mask = part.towers[tower].mask, &host_mask = pass.host.towers[tower].mask;
+    if (is_padded(host_mask))
+      remember_mask_counts(mask, host_mask);
+    else
+      input.batch.towers[tower].mask = at::Tensor();
   }
-  input.random = pass.random;
-  input.memories = pass.memories;
   return input;
 }
 
-PassOutput run_pass(Model& model, const ModelInput& input, const data::Batch& part,
+PassOutput run_pass(Model& model, const ModelInput& input, const Batch& part,
                     const std::shared_ptr<const PassWeights>& weights, const StepOptions& options,
                     PolicyStep* policy) {
   const ModelOutput output = [&] {
@@ -50,8 +46,8 @@ PassOutput run_pass(Model& model, const ModelInput& input, const data::Batch& pa
   TORCH_CHECK_NOT_IMPLEMENTED(policy || output.policies.empty(),
                               "train: a source that learns by reward needs its rewards on the host in every "
                               "step; its passes cannot be recorded");
-  const TaskLoss task = task_loss(output.logits, part);
-  at::Tensor loss = ops::over(task.sum, weight(weights, [](const PassWeights& w) { return w.targets; }));
+  const tasks::Score score = options.objective->score(output.logits, part);
+  at::Tensor loss = ops::over(score.loss, weight(weights, [](const PassWeights& w) { return w.targets; }));
   const at::Tensor task_part = loss, none = at::zeros({}, loss.options().requires_grad(false));
   at::Tensor penalty = none, extra = none;
   for (size_t tower = 0; tower < output.tower_penalties.size(); ++tower)
@@ -63,7 +59,8 @@ PassOutput run_pass(Model& model, const ModelInput& input, const data::Batch& pa
     extra = ops::times(output.extra_loss, weight(weights, [](const PassWeights& w) { return w.extra; }));
     loss = loss + extra;
   }
-  if (!output.policies.empty()) loss = loss + policy->loss(output, part);
+  if (!output.policies.empty())
+    loss = loss + policy->loss(output, options.objective->item_rewards(output.logits, part));
   {
     RECORD_USER_SCOPE("backward");
     loss.backward();
@@ -77,7 +74,7 @@ PassOutput run_pass(Model& model, const ModelInput& input, const data::Batch& pa
       ops::times(wide(output.densities), weight(weights, [](const PassWeights& w) { return w.density; }));
   PassOutput result;
   result.numbers = at::cat(
-      {at::stack({wide(task_part), wide(penalty), wide(extra), wide(task.correct), wide(output.edge_count)}),
+      {at::stack({wide(task_part), wide(penalty), wide(extra), wide(score.correct), wide(output.edge_count)}),
        density.reshape(-1)});
   result.heads = output.densities.size(-1);
   result.memories = output.memories;

@@ -1,7 +1,6 @@
 // One forward and backward pass of a step: what the host knows of it, what it leaves behind.
 #pragma once
 
-#include <edgewise/data/dataset.h>
 #include <edgewise/models/model.h>
 #include <edgewise/train/step.h>
 
@@ -22,7 +21,7 @@ struct PassWeights {
 };
 
 struct Pass {
-  data::Batch host;
+  Batch host;
   RandomStream random;
   std::vector<at::Tensor> memories;  // ModelInput::memories, of the items of this pass
   PassWeights weights;
@@ -39,12 +38,12 @@ struct PassOutput {
 
 // The model's input of a pass whose batch lies on the device as `part`. A mask without padding is left out:
 // whoever needs none is spared it, and torch's fastest attention takes none.
-ModelInput make_input(const Pass& pass, const data::Batch& part);
+ModelInput make_input(const Pass& pass, const Batch& part);
 bool is_padded(const at::Tensor& host_mask);
 
 // Forward, loss and backward; dropout's generator has been seeded. `weights` may change afterwards, for a
 // pass that is replayed. `policy` null: refuses sources that learn by reward.
-PassOutput run_pass(Model& model, const ModelInput& input, const data::Batch& part,
+PassOutput run_pass(Model& model, const ModelInput& input, const Batch& part,
                     const std::shared_ptr<const PassWeights>& weights, const StepOptions& options,
                     PolicyStep* policy);
 

@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <edgewise/graph/mask_counts.h>
+#include <edgewise/tasks/task.h>
 #include <edgewise/train/attention_kinds.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -22,14 +23,13 @@ namespace {
 std::vector<int64_t> shape_of(const Pass& pass, const StepOptions& options) {
   std::vector<int64_t> result;
   const auto add = [&](const at::Tensor& tensor) {
+    result.push_back(static_cast<int64_t>(tensor.scalar_type()));
     result.push_back(tensor.dim());
     result.insert(result.end(), tensor.sizes().begin(), tensor.sizes().end());
   };
-  for (const at::Tensor& tokens : pass.host.tokens) add(tokens);
-  for (const at::Tensor& mask : pass.host.masks) result.push_back(is_padded(mask));
-  for (const at::Tensor& positions : pass.host.positions) add(positions);
+  for (const at::Tensor& tensor : pass.host.tensors()) add(tensor);
+  for (const Tower& tower : pass.host.towers) result.push_back(is_padded(tower.mask));
   result.push_back(pass.host.sequence_length);
-  add(pass.host.labels);
   for (const at::Tensor& memory : pass.memories) add(memory);
   result.push_back(static_cast<int64_t>(options.precision));
   return result;
@@ -51,7 +51,7 @@ struct RecordedPass {
   std::shared_ptr<PassWeights> weights_ = std::make_shared<PassWeights>();
   RandomStream recorded_;
   ops::StepInputs inputs_;
-  data::Batch part_;
+  Batch part_;
   std::vector<at::Tensor> memories_;  // read by the graph
   PassOutput output_;                 // written by it
   // Parameters that the pass reaches, their gradients as the graph writes them, and where these go.
@@ -62,25 +62,19 @@ struct RecordedPass {
 void RecordedPass::take(const Pass& pass) {
   *current_ = pass;
   *weights_ = pass.weights;
-  for (size_t tower = 0; tower < part_.masks.size(); ++tower)
-    remember_mask_counts(part_.masks[tower], pass.host.masks[tower]);
+  for (size_t tower = 0; tower < part_.towers.size(); ++tower)
+    if (part_.towers[tower].mask.defined())
+      remember_mask_counts(part_.towers[tower].mask, pass.host.towers[tower].mask);
 }
 
 RecordedPass::RecordedPass(Model& model, const Pass& pass, const StepOptions& options,
                            const ops::StepGraphs& shared)
     : recorded_(pass.random), inputs_(options.device) {
   take(pass);
-  const auto place = [&](auto find) {
-    return inputs_.add([current = current_, find](const ops::StreamShift&) { return find(*current); });
-  };
-  for (size_t tower = 0; tower < pass.host.tokens.size(); ++tower)
-    part_.tokens.push_back(place([=](const Pass& now) { return now.host.tokens[tower]; }));
-  for (size_t tower = 0; tower < pass.host.masks.size(); ++tower)
-    part_.masks.push_back(place([=](const Pass& now) { return now.host.masks[tower]; }));
-  for (size_t tower = 0; tower < pass.host.positions.size(); ++tower)
-    part_.positions.push_back(place([=](const Pass& now) { return now.host.positions[tower]; }));
-  part_.sequence_length = pass.host.sequence_length;
-  part_.labels = place([](const Pass& now) { return now.host.labels; });
+  part_ = pass.host.map([&, place = size_t{0}](const at::Tensor&) mutable {
+    return inputs_.add(
+        [current = current_, n = place++](const ops::StreamShift&) { return current->host.tensors()[n]; });
+  });
   Pass fixed = pass;
   for (at::Tensor& memory : fixed.memories) {
     memory = memory.clone();
@@ -187,7 +181,7 @@ PassCounts PassGraphs::counts() const {
   return state_->counts;
 }
 
-std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& dataset) {
+std::string pass_graphs_refusal(const Recipe& recipe, const tasks::Task& task) {
   const AttentionKind& kind = attention_kind(recipe);
   const std::string off = "; set train.cuda_graph = false";
   if (recipe.train.device != "cuda")
@@ -195,10 +189,8 @@ std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& datas
   if (!kind.recording_refusal)
     return "attention.kind = " + kind.name + " prepares its attention on the host in every step" + off;
   if (const std::string reason = kind.recording_refusal(recipe); !reason.empty()) return reason;
-  if (dataset.labels_tokens() && !dataset.is_text())
-    return "the loss of " + dataset.name() +
-           " is over the tokens that have a label, whose number the host must wait for" + off;
-  return "";
+  const std::string reason = task.recording_refusal();
+  return reason.empty() ? "" : reason + off;
 }
 
 }  // namespace edgewise::train

@@ -5,12 +5,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "train/loss.h"
-
 namespace edgewise::train {
 
-at::Tensor PolicyStep::loss(const ModelOutput& output, const data::Batch& part) {
-  const at::Tensor rewards = item_rewards(output.logits, part);  // [B]
+at::Tensor PolicyStep::loss(const ModelOutput& output, const at::Tensor& rewards) {
   rewards_.push_back(rewards);
   const auto sum = [](const at::Tensor& x) { return x.detach().sum().to(at::kDouble); };
   PassSums& sums = passes_.emplace_back();

@@ -1,7 +1,6 @@
 // The part of a training step that teaches sources which learn by reward (edgewise/edges/edge_policy.h).
 #pragma once
 
-#include <edgewise/data/dataset.h>
 #include <edgewise/models/model.h>
 #include <edgewise/train/step.h>
 
@@ -17,7 +16,8 @@ class PolicyStep {
   explicit PolicyStep(int64_t total) : total_(static_cast<double>(total)) {}
 
   // What to add to the loss for one pass: the mean over the step of the items' policy losses.
-  at::Tensor loss(const ModelOutput& output, const data::Batch& part);
+  // rewards: Objective::item_rewards of its items.
+  at::Tensor loss(const ModelOutput& output, const at::Tensor& rewards);
   void after_backward(const ModelOutput& output);
   // Tells the baselines this step's rewards: only now, so that no baseline contains the reward it is compared
   // with.

@@ -8,9 +8,9 @@
 
 #include <torch/types.h>
 
+#include "train/density_pairs.h"
 #include "train/dropout_seed.h"
 #include "train/host_copy.h"
-#include "train/loss.h"
 #include "train/non_finite.h"
 #include "train/pass.h"
 #include "train/pass_graph_state.h"
@@ -19,9 +19,9 @@
 namespace edgewise::train {
 namespace {
 
-std::vector<data::Batch> micro_batches(const data::Batch& batch, int64_t micro_batch) {
+std::vector<Batch> micro_batches(const Batch& batch, int64_t micro_batch) {
   const int64_t micro = micro_batch > 0 ? micro_batch : batch.size();
-  std::vector<data::Batch> result;
+  std::vector<Batch> result;
   for (int64_t first = 0; first < batch.size(); first += micro) {
     result.push_back(slice_items(batch, first, std::min(micro, batch.size() - first)));
   }
@@ -55,7 +55,7 @@ std::string find_origin(Model& model, std::span<const ModelInput> passes, const 
 
 // Samplers refuse probabilities that are not finite; behind such an error the origin is what the user needs.
 PassOutput run_ordinary(Model& model, const Pass& pass, const StepOptions& options, PolicyStep& policy) {
-  const data::Batch part = to_device(pass.host, options.device);
+  const Batch part = to_device(pass.host, options.device);
   const ModelInput input = make_input(pass, part);
   seed_dropout(pass.random);
   try {
@@ -79,13 +79,13 @@ struct RunningPass {
 
 }  // namespace
 
-PendingReport begin_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+PendingReport begin_gradients(Model& model, const Batch& batch, const StepOptions& options,
                               const RandomStream& random, std::vector<at::Tensor>* memories) {
   TORCH_CHECK_VALUE(batch.size() > 0, "accumulate_gradients: expected at least one item; got an empty batch");
-  const double targets = static_cast<double>(std::max<int64_t>(count_targets(batch), 1));
-  const std::vector<data::Batch> parts = micro_batches(batch, options.micro_batch);
-  std::vector<double> pairs(batch.tokens.size());
-  for (const data::Batch& host : parts) {
+  const double targets = static_cast<double>(std::max<int64_t>(options.objective->count_targets(batch), 1));
+  const std::vector<Batch> parts = micro_batches(batch, options.micro_batch);
+  std::vector<double> pairs(batch.towers.size());
+  for (const Batch& host : parts) {
     const std::vector<double> part_pairs = density_pairs(host, options.count_padding);
     for (size_t tower = 0; tower < pairs.size(); ++tower) pairs[tower] += part_pairs[tower];
   }
@@ -99,7 +99,7 @@ PendingReport begin_gradients(Model& model, const data::Batch& batch, const Step
   std::vector<RunningPass> running;
   int64_t first = 0;
   std::vector<std::vector<at::Tensor>> next_memories;  // per micro-batch, per layer
-  for (const data::Batch& host : parts) {
+  for (const Batch& host : parts) {
     Pass pass;
     pass.host = host;
     if (memories)
@@ -162,18 +162,18 @@ PendingReport begin_gradients(Model& model, const data::Batch& batch, const Step
   });
 }
 
-StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+StepReport accumulate_gradients(Model& model, const Batch& batch, const StepOptions& options,
                                 const RandomStream& random, std::vector<at::Tensor>* memories) {
   return begin_gradients(model, batch, options, random, memories).read();
 }
 
-void check_gradient_norm(Model& model, double norm, const data::Batch& batch, const StepOptions& options,
+void check_gradient_norm(Model& model, double norm, const Batch& batch, const StepOptions& options,
                          const RandomStream& random) {
   if (std::isfinite(norm)) return;
   // All of the step's passes: any of them may have brought the gradient about.
   std::vector<ModelInput> passes;
   int64_t first = 0;
-  for (const data::Batch& host : micro_batches(batch, options.micro_batch)) {
+  for (const Batch& host : micro_batches(batch, options.micro_batch)) {
     Pass pass;
     pass.host = host;
     pass.random = random;

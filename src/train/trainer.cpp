@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -14,7 +13,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <edgewise/data/batches.h>
 #include <edgewise/data/prefetcher.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
@@ -25,10 +23,10 @@
 #include <edgewise/train/progress.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/weight_average.h>
 
 #include "train/host_copy.h"
-#include "train/loss.h"
 #include "train/run/memory.h"
 #include "train/run/run_folder.h"
 #include "train/run/run_lines.h"
@@ -47,6 +45,11 @@ std::vector<double> to_vector(const at::Tensor& density) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
+// Loss and accuracy are told of every task.
+void add_metric(MetricRecord& record, const tasks::Metric& metric, double loss, double accuracy) {
+  if (metric.name != "accuracy") record.emplace_back(metric.name, metric.of(loss, accuracy));
+}
+
 MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
   MetricRecord record = {{"kind", kind},
                          {"step", step},
@@ -54,7 +57,7 @@ MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split
                          {"loss", found.loss},
                          {"accuracy", found.accuracy},
                          {"density", to_vector(found.density)}};
-  if (found.bits_per_character) record.emplace_back("bits_per_character", *found.bits_per_character);
+  add_metric(record, *found.metric, found.loss, found.accuracy);
   if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
   if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
   return record;
@@ -67,9 +70,9 @@ bool counts_padding(const Recipe& recipe) {
   return options.count_padding && options.density_penalty == DensityPenalty::kSampled;
 }
 
-void check_graphs(const Recipe& recipe, const data::Dataset& dataset) {
+void check_graphs(const Recipe& recipe, const tasks::Task& task) {
   if (!recipe.train.cuda_graph) return;
-  const std::string reason = pass_graphs_refusal(recipe, dataset);
+  const std::string reason = pass_graphs_refusal(recipe, task);
   TORCH_CHECK_VALUE(reason.empty(), "train: expected a recipe that train.cuda_graph can serve; ", reason);
 }
 
@@ -80,16 +83,6 @@ void check_splits(const data::Dataset& dataset) {
                       "; its ", data::to_string(split), " split has none");
 }
 
-// Pinned, so that a GPU fetches it by itself while the host goes on.
-data::Batch pinned(data::Batch batch) {
-  for (at::Tensor& tokens : batch.tokens) tokens = tokens.pin_memory();
-  for (at::Tensor& mask : batch.masks)
-    if (mask.defined()) mask = mask.pin_memory();
-  for (at::Tensor& places : batch.positions) places = places.pin_memory();
-  batch.labels = batch.labels.pin_memory();
-  return batch;
-}
-
 // First of all: the run folder notes how many there are.
 void use_threads(const Recipe& recipe) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
@@ -97,9 +90,9 @@ void use_threads(const Recipe& recipe) {
 
 // A model at its start, with the weights that the recipe asks for. A run that goes on from a checkpoint of
 // its own does not need them.
-ModelPtr first_model(const Recipe& recipe, const data::Dataset& dataset, const TrainerOptions& options,
+ModelPtr first_model(const Recipe& recipe, const tasks::Task& task, const TrainerOptions& options,
                      std::string& told) {
-  ModelPtr model = build_model(recipe, dataset);
+  ModelPtr model = build_model(recipe, task);
   if (recipe.train.weights.empty()) return model;
   if (options.resume && file_exists(RunFolder{.root = options.run_folder}.last())) return model;
   const std::string file = weights_of(recipe.train.weights);
@@ -108,11 +101,11 @@ ModelPtr first_model(const Recipe& recipe, const data::Dataset& dataset, const T
                     "train.weights: expected model.heads = ", theirs.model.heads, ", as ", file, " has; got ",
                     recipe.model.heads, ". The same numbers would mean other heads.");
   told = adopted_line(file, load_weights(file, *model));
-  check_vocabulary(*model, dataset);
+  task.check_model(*model);
   return model;
 }
 
-data::Batch next_batch(data::Prefetcher& batches) {
+Batch next_batch(data::Prefetcher& batches) {
   RECORD_USER_SCOPE("wait for data");
   return batches.next();
 }
@@ -130,19 +123,19 @@ at::Device parse_device(const std::string& name, const std::string& choose_cpu) 
 struct RunningStep {
   PendingReport report;
   HostCopy norm;
-  data::Batch batch;
+  Batch batch;
   RandomStream random;
 };
 
 struct Trainer::State {
-  State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_);
+  State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions options_);
 
   RunSummary run();
   // What a run that failed in its first step has left is no run: nothing to resume, in the way of the next.
   void discard_unused();
 
   Recipe recipe;
-  std::shared_ptr<const data::Dataset> dataset;
+  tasks::TaskPtr task;
   TrainerOptions options;
   std::string recipe_toml;
   at::Device device;
@@ -161,7 +154,7 @@ struct Trainer::State {
 
  private:
   void resume();
-  RunningStep begin_step(const data::Batch& batch);
+  RunningStep begin_step(const Batch& batch);
   StepReport finish_step(const RunningStep& step);
   // What was done since the last record, for the pace.
   struct Lap {
@@ -188,14 +181,14 @@ struct Trainer::State {
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
 };
 
-Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> dataset_, TrainerOptions options_)
+Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions options_)
     : recipe(std::move(recipe_)),
-      dataset(std::move(dataset_)),
+      task(std::move(task_)),
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
       device((use_threads(recipe), parse_device(recipe.train.device))),
-      model((check_splits(*dataset), check_graphs(recipe, *dataset),
-             first_model(recipe, *dataset, options, adopted))),
+      model((check_splits(task->data()), check_graphs(recipe, *task),
+             first_model(recipe, *task, options, adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                               .weight_decay = recipe.train.weight_decay,
                                               .edge_rate = recipe.train.edge_rate}),
@@ -204,7 +197,8 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
                 .steps = recipe.train.steps,
                 .warmup = recipe.train.warmup_steps}),
       folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
-      step_options({.micro_batch = recipe.train.micro_batch,
+      step_options({.objective = &task->objective(),
+                    .micro_batch = recipe.train.micro_batch,
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),
                     .device = device,
@@ -216,16 +210,16 @@ Trainer::State::State(Recipe recipe_, std::shared_ptr<const data::Dataset> datas
   info.recipe = recipe_toml;
   info.evaluation_pending = !adopted.empty();  // what the weights are worth, before they are changed
   if (options.resume) resume();
-  check_data(folder, *dataset);
+  check_data(folder, task->data());
 }
 
 void Trainer::State::resume() {
-  if (file_exists(folder.data())) check_data(folder, *dataset);  // before anything is written
+  if (file_exists(folder.data())) check_data(folder, task->data());  // before anything is written
   // A run killed before its first checkpoint starts again from nothing.
   check_has_weights(folder, load_recipe(folder.config()).train.checkpoint_every);  // as it was until now
   if (file_exists(folder.last())) {
     info = load_checkpoint(folder.last(), *model, &optimizer);
-    check_vocabulary(*model, *dataset);
+    task->check_model(*model);
     for (at::Tensor& memory : info.memories) memory = memory.to(device);
     if (average) average->load_state(std::exchange(info.averages, {}));
     saved = true;
@@ -241,7 +235,7 @@ void Trainer::State::resume() {
   if (info.step == recipe.train.steps && !is_recorded("eval")) info.evaluation_pending = true;
 }
 
-RunningStep Trainer::State::begin_step(const data::Batch& batch) {
+RunningStep Trainer::State::begin_step(const Batch& batch) {
   const RandomStream random{.seed = static_cast<uint64_t>(recipe.train.seed),
                             .step = static_cast<uint64_t>(info.step),
                             .layer = 0,
@@ -251,8 +245,7 @@ RunningStep Trainer::State::begin_step(const data::Batch& batch) {
                                              .start = recipe.train.density_start,
                                              .warmup = recipe.train.density_warmup}
                                     .at(info.step);
-  PendingReport report =
-      begin_gradients(*model, batch, step_options, random, dataset->is_text() ? &info.memories : nullptr);
+  PendingReport report = begin_gradients(*model, batch, step_options, random, &info.memories);
   RECORD_USER_SCOPE("optimizer");
   const at::Tensor norm = optimizer.gradient_norm();
   HostCopy host_norm(norm);
@@ -286,7 +279,7 @@ void Trainer::State::log_step(const StepReport& report, const Lap& lap) {
                          {"time_examples_per_s", static_cast<double>(lap.examples) / seconds},
                          {"time_edges_per_s", static_cast<double>(report.edges * lap.steps) / seconds},
                          {"memory_peak_mb", peak_memory_mb(device)}};
-  if (dataset->is_text()) record.emplace_back("bits_per_character", report.task_loss / std::numbers::ln2);
+  add_metric(record, task->metric(), report.task_loss, report.accuracy);
   if (report.extra_loss != 0) record.emplace_back("extra_loss", report.extra_loss);
   if (report.policy) {
     record.insert(record.end(), {{"reward", report.policy->reward},
@@ -314,7 +307,7 @@ Evaluation Trainer::State::evaluate_shown(Progress& progress, const char* doing,
                                           EvaluationOptions settings) {
   settings.progress = [&](int64_t done, int64_t total) { progress.update_phase(done, total); };
   progress.begin_phase(doing);
-  Evaluation found = evaluate(*model, *dataset, split, settings);
+  Evaluation found = evaluate(*model, *task, split, settings);
   progress.end_phase();
   return found;
 }
@@ -350,17 +343,15 @@ void Trainer::State::snapshot_edges() {
   constexpr int64_t kSequences = 4;
   torch::NoGradGuard no_grad;
   std::vector<int64_t> indices(
-      static_cast<size_t>(std::min(kSequences, dataset->size(data::Split::kValidation))));
+      static_cast<size_t>(std::min(kSequences, task->data().size(data::Split::kValidation))));
   std::iota(indices.begin(), indices.end(), 0);
-  const data::Batch batch = to_device(dataset->batch(data::Split::kValidation, indices), device);
+  const Batch batch = to_device(task->data().batch(data::Split::kValidation, indices), device);
   model->eval();
-  ModelInput input;
-  input.tokens = batch.tokens;
-  input.masks = batch.masks;
-  input.random = evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, 0);
-  input.keep_edges = true;
   const PrecisionGuard guard(step_options.precision, device);
-  const ModelOutput output = model->forward(input);
+  const ModelOutput output =
+      model->forward({.batch = batch,
+                      .random = evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, 0),
+                      .keep_edges = true});
   model->train();
   std::filesystem::create_directories(folder.root / "edges");
   for (size_t layer = 0; layer < output.edges.size(); ++layer) {
@@ -422,28 +413,20 @@ RunSummary Trainer::State::run() {
     save_last();
   }
   if (info.step < recipe.train.steps && !out_of_patience()) {
-    std::optional<data::BatchOrder> order;
-    std::optional<data::StreamRows> rows;
-    if (dataset->is_text())
-      rows.emplace(dataset->size(data::Split::kTrain), recipe.train.batch);
-    else
-      order.emplace(dataset->size(data::Split::kTrain), recipe.train.batch,
-                    static_cast<uint64_t>(recipe.train.seed));
+    const std::unique_ptr<data::Order> order =
+        task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
         [&](int64_t step) {
-          std::vector<int64_t> indices =
-              rows ? rows->indices(step % rows->full_batches()) : order->indices(step);
-          if (order) data::sort_by_length(*dataset, data::Split::kTrain, indices);
-          data::Batch batch = dataset->batch(data::Split::kTrain, indices);
-          return device.is_cuda() ? pinned(std::move(batch)) : batch;
+          Batch batch = task->data().batch(data::Split::kTrain, order->indices(step));
+          return device.is_cuda() ? pinned(batch) : batch;
         },
         info.step, recipe.train.steps);
     // A GPU is at one step while the host prepares the next; it is waited for where its numbers are needed.
     std::optional<RunningStep> running;
     Lap lap;
     while (info.step < recipe.train.steps && !out_of_patience() && !StopSignal::requested()) {
-      const data::Batch batch = next_batch(batches);
-      if (rows && info.step % rows->full_batches() == 0) info.memories.clear();  // the text begins again
+      const Batch batch = next_batch(batches);
+      if (order->is_beginning(info.step)) info.memories.clear();
       std::optional<RunningStep> step;
       try {
         step.emplace(begin_step(batch));
@@ -466,7 +449,7 @@ RunSummary Trainer::State::run() {
       }
       const StepReport report = finish_step(*std::exchange(running, std::nullopt));
       if (logged) log_step(report, lap);
-      progress.update(info.step, step_fields(report, dataset->is_text()));
+      progress.update(info.step, step_fields(report, task->metric()));
       if (evaluated) evaluate_validation(progress);
       if (kept) save_last();
       if (options.after_step) options.after_step(info.step);
@@ -482,10 +465,7 @@ RunSummary Trainer::State::run() {
   summary.steps = info.step;
   if (!StopSignal::requested()) summary.test = evaluate_test(progress);
   summary.interrupted = !summary.test.has_value();
-  if (!dataset->is_text())
-    summary.best_accuracy = info.best_metric;
-  else if (info.best_metric)
-    summary.best_bits_per_character = -*info.best_metric;
+  if (info.best_metric) summary.best = task->metric().of_score(*info.best_metric);
   summary.best_step = info.best_step;
   summary.seconds = seconds_since(start);
   if (summary.interrupted) {
@@ -505,8 +485,10 @@ RunSummary Trainer::State::run() {
   return summary;
 }
 
-Trainer::Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options)
-    : state_(std::make_unique<State>(std::move(recipe), std::move(dataset), std::move(options))) {}
+Trainer::Trainer(Recipe recipe, tasks::TaskPtr task, TrainerOptions options)
+    : state_(std::make_unique<State>(std::move(recipe), std::move(task), std::move(options))) {}
+Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options)
+    : Trainer(recipe, task_over(recipe, std::move(dataset)), std::move(options)) {}
 Trainer::~Trainer() = default;
 
 RunSummary Trainer::run() {

@@ -331,6 +331,7 @@ TEST(ConstrainedSac, GivesTheSameOutputAsTheMethodItIsConstrainedTo) {
           .ptr();
   TransformerXlAttention sac(options);
   sac->to(at::kDouble);
+  sac->eval();  // the scores teach SAC nothing about single edges
   {
     const torch::NoGradGuard guard;
     auto from = own->named_parameters();
@@ -339,6 +340,25 @@ TEST(ConstrainedSac, GivesTheSameOutputAsTheMethodItIsConstrainedTo) {
   }
   const at::Tensor x = kit::randn({2, 6, 8}, 1, at::kDouble), memory = kit::randn({2, 5, 8}, 2, at::kDouble);
   EXPECT_TRUE(at::allclose(own->forward(x, memory), sac->forward(x, memory), 0, kClose));
+}
+
+// A source that would learn from single edges would learn nothing, without a word.
+TEST(ConstrainedSac, WhatLearnsFromSingleEdgesIsRefused) {
+  TransformerXlOptions options{.embed_dim = 8, .num_heads = 2};
+  SacEdgesOptions sac = constrained(2, 8, 2, nullptr, SacWalk::kRooted);
+  const at::Tensor x = kit::randn({1, 5, 8}, 1);
+  for (const SacEstimator estimator : {SacEstimator::kEdgeCredit, SacEstimator::kReinforce}) {
+    sac.estimator = estimator;
+    options.source = SacEdges(sac).ptr();
+    TransformerXlAttention attention(options);
+    if (estimator == SacEstimator::kEdgeCredit) {
+      EXPECT_THROW(attention->attend({.x = x}), c10::NotImplementedError);
+    } else {
+      EXPECT_TRUE(attention->attend({.x = x}).policy) << "its rewards are the model's business";
+    }
+    attention->eval();
+    EXPECT_FALSE(attention->attend({.x = x}).policy);
+  }
 }
 
 TEST(ConstrainedSac, VanillaIsDenseAttention) {

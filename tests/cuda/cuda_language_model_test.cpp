@@ -53,7 +53,7 @@ step = 4
 TEST_F(CudaLanguageModel, ReadsAsOnTheCpu) {
   const data::Characters text = some_text();
   const std::vector<int64_t> pieces = {0, 7};
-  const at::Tensor tokens = text.batch(data::Split::kTrain, pieces).tokens[0];
+  const at::Tensor tokens = text.batch(data::Split::kTrain, pieces).towers[0].tokens;
   for (const std::string kind : kKinds) {
     LanguageModel model = train::build_language_model(recipe_of(kind), text.bytes());
     model->eval();
@@ -61,7 +61,7 @@ TEST_F(CudaLanguageModel, ReadsAsOnTheCpu) {
     const auto logits = [&](at::Device device) {
       model->to(device);
       ModelInput input;
-      input.tokens = {tokens.to(device)};
+      input.batch.towers = {{.tokens = tokens.to(device)}};
       return model->forward(input).logits.cpu();
     };
     const at::Tensor expected = logits(at::kCPU), found = logits(at::kCUDA);

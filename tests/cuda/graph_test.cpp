@@ -36,22 +36,22 @@ class Words : public data::Dataset {
   int64_t vocabulary() const override { return 16; }
   int64_t classes() const override { return 4; }
   int64_t max_length() const override { return 128; }
-  bool labels_tokens() const override { return false; }
   int64_t length(data::Split, int64_t index) const override { return 20 + index * 37 % 109; }
-  data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+  Batch batch(data::Split split, std::span<const int64_t> indices) const override {
     int64_t longest = 0;
     for (const int64_t index : indices) longest = std::max(longest, length(split, index));
     const auto items = static_cast<int64_t>(indices.size()), width = (longest + 63) / 64 * 64;
-    data::Batch result;
-    result.tokens = {at::zeros({items, width}, at::kLong)};
-    result.masks = {at::zeros({items, width}, at::kBool)};
+    Batch result;
+    result.towers = {
+        {.tokens = at::zeros({items, width}, at::kLong), .mask = at::zeros({items, width}, at::kBool)}};
     result.labels = at::zeros({items}, at::kLong);
     for (int64_t n = 0; n < items; ++n) {
       const int64_t index = indices[static_cast<size_t>(n)], count = length(split, index);
-      result.tokens[0][n]
+      result.towers[0]
+          .tokens[n]
           .narrow(0, 0, count)
           .copy_((at::arange(count, at::kLong) * (index + 3)).remainder(15) + 1);
-      result.masks[0][n].narrow(0, 0, count).fill_(true);
+      result.towers[0].mask[n].narrow(0, 0, count).fill_(true);
       result.labels[n] = index % 4;
     }
     result.trim_multiple = 64;
@@ -69,6 +69,10 @@ std::shared_ptr<data::Dataset> letters() {
   return std::make_shared<data::Characters>("letters", std::move(text), 64);
 }
 
+bool is_text(const data::Dataset& dataset) {
+  return !dataset.bytes().empty();
+}
+
 Recipe recipe_of(const data::Dataset& dataset, std::vector<std::string> overrides) {
   const std::vector<std::string> common = {"model.dim=64",           "model.heads=2",
                                            "train.device=cuda",      "train.batch=8",
@@ -77,21 +81,21 @@ Recipe recipe_of(const data::Dataset& dataset, std::vector<std::string> override
                                            "train.grad_clip=0.5",    "train.density_weight=0.1",
                                            "train.density_warmup=10"};
   overrides.insert(overrides.begin(), common.begin(), common.end());
-  return parse_recipe(dataset.is_text() ? "[data]\nname = \"characters\"\nlength = 64\npath = \"made here\"\n"
-                                        : "[data]\nname = \"listops\"\npath = \"made here\"\n",
+  return parse_recipe(is_text(dataset) ? "[data]\nname = \"characters\"\nlength = 64\npath = \"made here\"\n"
+                                       : "[data]\nname = \"listops\"\npath = \"made here\"\n",
                       "test", overrides);
 }
 
 // The same words with holes: every third token is left out, the rest say where they stand.
 class WordsWithHoles : public Words {
  public:
-  data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
-    data::Batch result = Words::batch(split, indices);
-    const at::Tensor kept = at::arange(result.tokens[0].size(1), at::kLong);
+  Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+    Batch result = Words::batch(split, indices);
+    const at::Tensor kept = at::arange(result.towers[0].tokens.size(1), at::kLong);
     const at::Tensor places = kept.masked_select(kept.remainder(3) != 1);
-    result.tokens[0] = result.tokens[0].index_select(1, places);
-    result.masks[0] = result.masks[0].index_select(1, places);
-    result.positions = {places.expand({result.size(), -1}).contiguous()};
+    result.towers[0].tokens = result.towers[0].tokens.index_select(1, places);
+    result.towers[0].mask = result.towers[0].mask.index_select(1, places);
+    result.towers[0].positions = places.expand({result.size(), -1}).contiguous();
     result.sequence_length = max_length();
     result.trim_multiple = 0;
     return result;
@@ -127,7 +131,7 @@ Trained trained(const Recipe& recipe, const data::Dataset& dataset, PassGraphs* 
   for (int64_t step = 0; step < recipe.train.steps; ++step) {
     std::vector<int64_t> items;
     for (int64_t n = 0; n < recipe.train.batch; ++n) items.push_back((step * 11 + n * 31) % 200);
-    if (!dataset.is_text())
+    if (!is_text(dataset))
       std::ranges::sort(items, {}, [&](int64_t index) { return dataset.length(data::Split::kTrain, index); });
     options.density_weight = RisingWeight{.whole = recipe.train.density_weight,
                                           .start = recipe.train.density_start,
@@ -136,7 +140,7 @@ Trained trained(const Recipe& recipe, const data::Dataset& dataset, PassGraphs* 
     optimizer.zero_grad();
     const StepReport report = accumulate_gradients(*model, dataset.batch(data::Split::kTrain, items), options,
                                                    {.seed = 5, .step = static_cast<uint64_t>(step)},
-                                                   dataset.is_text() ? &memories : nullptr);
+                                                   is_text(dataset) ? &memories : nullptr);
     optimizer.step(schedule.at(step), optimizer.gradient_norm(), recipe.train.grad_clip);
     model->after_step();
     result.losses.push_back(report.loss);

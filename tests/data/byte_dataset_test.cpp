@@ -88,10 +88,10 @@ TEST(ByteDataset, TextIdsAreBytesPlusOne) {
   EXPECT_EQ(dataset.max_length(), 3072);
   EXPECT_EQ(dataset.length(Split::kTrain, 1), 70);
   const Batch batch = dataset.batch(Split::kTrain, std::vector<int64_t>{0, 1});
-  ASSERT_EQ(batch.tokens[0].sizes(), (std::vector<int64_t>{2, 128}));
-  EXPECT_EQ(batch.tokens[0][0][2].item<int64_t>(), 1);  // byte 0 is a token, not padding
-  EXPECT_EQ(batch.tokens[0][0][3].item<int64_t>(), 0);
-  EXPECT_TRUE(at::equal(batch.masks[0].sum(1), at::tensor({3, 70}, at::kLong)));
+  ASSERT_EQ(batch.towers[0].tokens.sizes(), (std::vector<int64_t>{2, 128}));
+  EXPECT_EQ(batch.towers[0].tokens[0][2].item<int64_t>(), 1);  // byte 0 is a token, not padding
+  EXPECT_EQ(batch.towers[0].tokens[0][3].item<int64_t>(), 0);
+  EXPECT_TRUE(at::equal(batch.towers[0].mask.sum(1), at::tensor({3, 70}, at::kLong)));
   EXPECT_EQ(batch.trim_multiple, 64);
 }
 
@@ -100,23 +100,23 @@ TEST(ByteDataset, TextIsCutAndPaddedAsPublished) {
   options.fixed_length = true;
   const ByteDataset dataset(texts({5000, 1}), options);
   const Batch batch = dataset.batch(Split::kTrain, kFirst);
-  EXPECT_EQ(batch.tokens[0].size(1), 3072);
-  EXPECT_EQ(batch.masks[0].sum().item<int64_t>(), 3000);
+  EXPECT_EQ(batch.towers[0].tokens.size(1), 3072);
+  EXPECT_EQ(batch.towers[0].mask.sum().item<int64_t>(), 3000);
   EXPECT_EQ(batch.trim_multiple, 0);
   EXPECT_EQ(dataset.length(Split::kTrain, 1), 3072);  // nothing to sort by
 }
 
 TEST(ByteDataset, BlackPixelsAreTokensUnlessAskedOtherwise) {
   const Batch ours = ByteDataset(picture(0), lra_options("image")).batch(Split::kTrain, kFirst);
-  EXPECT_EQ(ours.tokens[0].size(1), 1024);
-  EXPECT_EQ(ours.tokens[0][0][1].item<int64_t>(), 255);  // the pixel is the id
-  EXPECT_TRUE(ours.masks[0].all().item<bool>());
+  EXPECT_EQ(ours.towers[0].tokens.size(1), 1024);
+  EXPECT_EQ(ours.towers[0].tokens[0][1].item<int64_t>(), 255);  // the pixel is the id
+  EXPECT_TRUE(ours.towers[0].mask.all().item<bool>());
   ByteDatasetOptions published = lra_options("image");
   published.mask_zero = true;
   const Batch masked = ByteDataset(picture(0), published).batch(Split::kTrain, kFirst);
-  EXPECT_EQ(masked.tokens[0].size(1), 1024);
-  EXPECT_EQ(masked.masks[0].sum().item<int64_t>(), 1);
-  EXPECT_TRUE(masked.masks[0][0][1].item<bool>());
+  EXPECT_EQ(masked.towers[0].tokens.size(1), 1024);
+  EXPECT_EQ(masked.towers[0].mask.sum().item<int64_t>(), 1);
+  EXPECT_TRUE(masked.towers[0].mask[0][1].item<bool>());
   EXPECT_EQ(masked.trim_multiple, 0);  // black at the end is not cut off
 }
 
@@ -135,7 +135,8 @@ TEST(ByteDataset, TrainsOnEveryOrientationOfAPicture) {
   const std::vector<int64_t> second = {8, 9, 10, 11, 12, 13, 14, 15};
   const Batch batch = dataset.batch(Split::kTrain, second);
   EXPECT_EQ(batch.labels.sum().item<int64_t>(), 8);
-  const at::Tensor picture = batch.tokens[0][0].view({32, 32}), all = batch.tokens[0].view({8, 32, 32});
+  const at::Tensor picture = batch.towers[0].tokens[0].view({32, 32}),
+                   all = batch.towers[0].tokens.view({8, 32, 32});
   EXPECT_EQ(picture[0][1].item<int64_t>(), 10);
   EXPECT_EQ(picture[5][30].item<int64_t>(), 20);
   EXPECT_TRUE(at::equal(all[1], picture.flip(1)));
@@ -147,7 +148,7 @@ TEST(ByteDataset, TrainsOnEveryOrientationOfAPicture) {
       EXPECT_EQ(found, 1) << turns;
     }
   }
-  EXPECT_TRUE(at::equal(dataset.batch(Split::kTest, kFirst).tokens[0][0].view({32, 32}), picture));
+  EXPECT_TRUE(at::equal(dataset.batch(Split::kTest, kFirst).towers[0].tokens[0].view({32, 32}), picture));
 
   // Lit pixels alone: the same pixels at their new places.
   options.mask_zero = options.drop_masked = true;
@@ -156,8 +157,8 @@ TEST(ByteDataset, TrainsOnEveryOrientationOfAPicture) {
   const std::vector<int64_t> mirrored = {3};
   EXPECT_EQ(lit.length(Split::kTrain, 3), 2);
   const Batch few = lit.batch(Split::kTrain, mirrored);
-  EXPECT_TRUE(at::equal(few.positions[0][0].slice(0, 0, 2), at::tensor({30, 32 * 5 + 1}, at::kLong)));
-  EXPECT_TRUE(at::equal(few.tokens[0][0].slice(0, 0, 2), at::tensor({10, 20}, at::kLong)));
+  EXPECT_TRUE(at::equal(few.towers[0].positions[0].slice(0, 0, 2), at::tensor({30, 32 * 5 + 1}, at::kLong)));
+  EXPECT_TRUE(at::equal(few.towers[0].tokens[0].slice(0, 0, 2), at::tensor({10, 20}, at::kLong)));
 
   options.symmetries = 4;
   EXPECT_THAT([&] { ByteDataset(examples, options); },
@@ -188,16 +189,16 @@ TEST(ByteDataset, MaskedPixelsMayBeLeftOut) {
   EXPECT_EQ(dataset.length(Split::kTrain, 0), 3);
   EXPECT_EQ(dataset.length(Split::kTrain, 1), 1024);
   const Batch batch = dataset.batch(Split::kTrain, kFirst);
-  EXPECT_EQ(batch.tokens[0].sizes(), (std::vector<int64_t>{1, 64}));
-  EXPECT_EQ(batch.masks[0].sum().item<int64_t>(), 3);
-  EXPECT_TRUE(at::equal(batch.positions[0][0].slice(0, 0, 3), at::tensor({3, 500, 1023}, at::kLong)));
-  EXPECT_TRUE(at::equal(batch.tokens[0][0].slice(0, 0, 3), at::tensor({3, 249, 19}, at::kLong)));
+  EXPECT_EQ(batch.towers[0].tokens.sizes(), (std::vector<int64_t>{1, 64}));
+  EXPECT_EQ(batch.towers[0].mask.sum().item<int64_t>(), 3);
+  EXPECT_TRUE(at::equal(batch.towers[0].positions[0].slice(0, 0, 3), at::tensor({3, 500, 1023}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch.towers[0].tokens[0].slice(0, 0, 3), at::tensor({3, 249, 19}, at::kLong)));
   EXPECT_EQ(batch.sequence_length, 1024);
   EXPECT_EQ(batch.trim_multiple, 64);
   const std::vector<int64_t> all = {0, 1, 2};
   const Batch whole = dataset.batch(Split::kTrain, all);
-  EXPECT_EQ(whole.tokens[0].size(1), 1024);
-  EXPECT_FALSE(whole.masks[0][2].any().item<bool>());  // nothing lit, nothing valid
+  EXPECT_EQ(whole.towers[0].tokens.size(1), 1024);
+  EXPECT_FALSE(whole.towers[0].mask[2].any().item<bool>());  // nothing lit, nothing valid
   options.mask_zero = false;
   EXPECT_THAT([&] { ByteDataset(examples, options); },
               testing::ThrowsMessage<c10::Error>(testing::HasSubstr("drop_masked with mask_zero")));
@@ -226,8 +227,8 @@ TEST(ByteDataset, EvaluationGoesByLengthInBlocksThatLoseNothing) {
   std::vector<int64_t> seen;
   for (int64_t b = 0; b < evaluation_batches(1000, 64); ++b) {
     const Batch batch = dataset.batch(Split::kTest, evaluation_indices(1000, 64, b));
-    padded += static_cast<double>(batch.tokens[0].numel());
-    for (int64_t i = 0; i < batch.size(); ++i) seen.push_back(batch.masks[0][i].sum().item<int64_t>());
+    padded += static_cast<double>(batch.towers[0].tokens.numel());
+    for (int64_t i = 0; i < batch.size(); ++i) seen.push_back(batch.towers[0].mask[i].sum().item<int64_t>());
   }
   EXPECT_LT(padded, 1.2 * 500'500);  // the tokens there are
   EXPECT_FALSE(std::ranges::is_sorted(seen));
@@ -245,10 +246,10 @@ TEST(ByteDataset, PairsHaveTwoTowers) {
   const ByteDataset dataset(std::move(pairs), lra_options("retrieval"));
   EXPECT_EQ(dataset.length(Split::kTrain, 0), 100);
   const Batch batch = dataset.batch(Split::kTrain, kFirst);
-  ASSERT_EQ(batch.tokens.size(), 2u);
-  EXPECT_EQ(batch.tokens[0].size(1), 64);
-  EXPECT_EQ(batch.tokens[1].size(1), 128);
-  EXPECT_EQ(batch.masks[1].sum().item<int64_t>(), 100);
+  ASSERT_EQ(batch.towers.size(), 2u);
+  EXPECT_EQ(batch.towers[0].tokens.size(1), 64);
+  EXPECT_EQ(batch.towers[1].tokens.size(1), 128);
+  EXPECT_EQ(batch.towers[1].mask.sum().item<int64_t>(), 100);
 }
 
 TEST(ByteDataset, MistakesAreExplained) {

@@ -43,7 +43,6 @@ TEST(Characters, AreSplitAndCutIntoPieces) {
   EXPECT_EQ(text.characters(Split::kTest), 50);
   EXPECT_EQ(text.size(Split::kTrain), 112);
   EXPECT_EQ(text.size(Split::kTest), 6);
-  EXPECT_TRUE(text.is_text());
   EXPECT_LE(text.vocabulary(), 11);
   EXPECT_TRUE(std::is_sorted(text.bytes().begin(), text.bytes().end()));
   for (const auto& [split, begin] :
@@ -51,10 +50,10 @@ TEST(Characters, AreSplitAndCutIntoPieces) {
     std::vector<int64_t> indices(static_cast<size_t>(text.size(split)));
     std::iota(indices.begin(), indices.end(), 0);
     const Batch batch = text.batch(split, indices);
-    EXPECT_TRUE(batch.masks.empty());
+    EXPECT_FALSE(batch.towers[0].mask.defined());
     for (const int64_t index : indices) {
       const auto from = static_cast<size_t>(begin + 8 * index);
-      EXPECT_EQ(spelled(text, batch.tokens[0][index]), all.substr(from, 8));
+      EXPECT_EQ(spelled(text, batch.towers[0].tokens[index]), all.substr(from, 8));
       EXPECT_EQ(spelled(text, batch.labels[index]), all.substr(from + 1, 8));
     }
   }
@@ -83,7 +82,7 @@ TEST(Characters, ReadsPlainAndCompressedFiles) {
   for (const char* name : {"plain.txt", "packed.txt", "packed.txt.xz"}) {
     const Characters text(scratch / name, 8);
     const std::vector<int64_t> first = {0};
-    EXPECT_EQ(spelled(text, text.batch(Split::kTrain, first).tokens[0][0]), all.substr(0, 8)) << name;
+    EXPECT_EQ(spelled(text, text.batch(Split::kTrain, first).towers[0].tokens[0]), all.substr(0, 8)) << name;
   }
 }
 

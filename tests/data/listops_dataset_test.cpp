@@ -34,22 +34,21 @@ const std::vector<int64_t> kBoth = {0, 4};
 TEST(ListOpsDataset, BatchesArePaddedToAMultipleOf64) {
   const ListOpsDataset dataset(small());
   const Batch batch = dataset.batch(Split::kTrain, kBoth);
-  ASSERT_EQ(batch.tokens[0].sizes(), (std::vector<int64_t>{2, 64}));
-  EXPECT_TRUE(at::equal(batch.tokens[0][0].slice(0, 0, 5), at::tensor({1, 6, 10, 5, 0}, at::kLong)));
-  EXPECT_EQ(batch.tokens[0][0].slice(0, 4).sum().item<int64_t>(), 0);
-  EXPECT_TRUE(at::equal(batch.masks[0], batch.tokens[0].ne(0)));
+  ASSERT_EQ(batch.towers[0].tokens.sizes(), (std::vector<int64_t>{2, 64}));
+  EXPECT_TRUE(at::equal(batch.towers[0].tokens[0].slice(0, 0, 5), at::tensor({1, 6, 10, 5, 0}, at::kLong)));
+  EXPECT_EQ(batch.towers[0].tokens[0].slice(0, 4).sum().item<int64_t>(), 0);
+  EXPECT_TRUE(at::equal(batch.towers[0].mask, batch.towers[0].tokens.ne(0)));
   EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 9}, at::kLong)));
   EXPECT_EQ(dataset.vocabulary(), 32);
   EXPECT_EQ(dataset.classes(), 10);
   EXPECT_EQ(dataset.max_length(), 2048);
-  EXPECT_FALSE(dataset.labels_tokens());
 }
 
 TEST(ListOpsDataset, FixedLengthPadsAsPublished) {
   const ListOpsDataset dataset(small(), {.fixed_length = true});
-  EXPECT_EQ(dataset.batch(Split::kTrain, kBoth).tokens[0].size(1), 2048);
+  EXPECT_EQ(dataset.batch(Split::kTrain, kBoth).towers[0].tokens.size(1), 2048);
   const ListOpsDataset tight(small(), {.max_length = 10, .pad_to = 10});
-  EXPECT_EQ(tight.batch(Split::kTrain, kBoth).tokens[0].size(1), 10);
+  EXPECT_EQ(tight.batch(Split::kTrain, kBoth).towers[0].tokens.size(1), 10);
 }
 
 TEST(ListOpsDataset, ReadsAFolder) {
@@ -59,8 +58,8 @@ TEST(ListOpsDataset, ReadsAFolder) {
   EXPECT_EQ(dataset.size(Split::kTrain), 5);
   EXPECT_EQ(dataset.size(Split::kValidation), 4);
   EXPECT_EQ(dataset.size(Split::kTest), 0);
-  EXPECT_TRUE(at::equal(dataset.batch(Split::kTrain, kBoth).tokens[0],
-                        ListOpsDataset(small()).batch(Split::kTrain, kBoth).tokens[0]));
+  EXPECT_TRUE(at::equal(dataset.batch(Split::kTrain, kBoth).towers[0].tokens,
+                        ListOpsDataset(small()).batch(Split::kTrain, kBoth).towers[0].tokens));
 }
 
 TEST(ListOpsDataset, BaselinesAreFittedOnTrain) {

@@ -15,10 +15,10 @@ namespace edgewise::data {
 namespace {
 
 Batch numbered(int64_t step) {
-  return {{at::full({1, 1}, step, at::kLong)}, {}, {}};
+  return {.towers = {{.tokens = at::full({1, 1}, step, at::kLong)}}};
 }
 int64_t number(const Batch& batch) {
-  return batch.tokens[0].item<int64_t>();
+  return batch.towers[0].tokens.item<int64_t>();
 }
 
 TEST(Prefetcher, KeepsTheOrderAndEndsAtTheLastStep) {

@@ -20,26 +20,26 @@ std::vector<int64_t> range(int64_t first, int64_t count) {
 TEST(RepeatedTokens, LabelsSayWhetherTheTokenOccursElsewhere) {
   const RepeatedTokens dataset({.length = 32});
   const Batch batch = dataset.batch(Split::kTrain, range(0, 16));
-  const at::Tensor tokens = batch.tokens[0];
+  const at::Tensor tokens = batch.towers[0].tokens;
   const at::Tensor same = tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).sum(2);  // every token equals itself
   EXPECT_TRUE(at::equal(batch.labels, same.gt(1).to(at::kLong)));
-  EXPECT_TRUE(batch.masks[0].all().item<bool>());
+  EXPECT_TRUE(batch.towers[0].mask.all().item<bool>());
   EXPECT_GE(tokens.min().item<int64_t>(), 1);
   EXPECT_LE(tokens.max().item<int64_t>(), 32);
   EXPECT_EQ(dataset.vocabulary(), 33);
-  EXPECT_TRUE(dataset.labels_tokens());
 }
 
 TEST(RepeatedTokens, AnExampleDependsOnlyOnSeedSplitAndIndex) {
   const RepeatedTokens dataset({.length = 16, .seed = 7});
-  const at::Tensor all = dataset.batch(Split::kTrain, range(0, 8)).tokens[0];
+  const at::Tensor all = dataset.batch(Split::kTrain, range(0, 8)).towers[0].tokens;
   const std::vector<int64_t> some = {5, 2};
-  const at::Tensor picked = RepeatedTokens({.length = 16, .seed = 7}).batch(Split::kTrain, some).tokens[0];
+  const at::Tensor picked =
+      RepeatedTokens({.length = 16, .seed = 7}).batch(Split::kTrain, some).towers[0].tokens;
   EXPECT_TRUE(at::equal(picked[0], all[5]));
   EXPECT_TRUE(at::equal(picked[1], all[2]));
-  EXPECT_FALSE(at::equal(dataset.batch(Split::kTest, range(0, 8)).tokens[0], all));
-  EXPECT_FALSE(
-      at::equal(RepeatedTokens({.length = 16, .seed = 8}).batch(Split::kTrain, range(0, 8)).tokens[0], all));
+  EXPECT_FALSE(at::equal(dataset.batch(Split::kTest, range(0, 8)).towers[0].tokens, all));
+  EXPECT_FALSE(at::equal(
+      RepeatedTokens({.length = 16, .seed = 8}).batch(Split::kTrain, range(0, 8)).towers[0].tokens, all));
 }
 
 TEST(RepeatedTokens, TheMajorityBaselineIsTheShareOfRepeatedTokens) {
@@ -52,7 +52,8 @@ TEST(RepeatedTokens, TheMajorityBaselineIsTheShareOfRepeatedTokens) {
 
 TEST(RepeatedTokens, TokensAreUniform) {
   const int64_t n = 50, draws = n * 4000;
-  const at::Tensor tokens = RepeatedTokens({.length = n}).batch(Split::kTrain, range(0, 4000)).tokens[0];
+  const at::Tensor tokens =
+      RepeatedTokens({.length = n}).batch(Split::kTrain, range(0, 4000)).towers[0].tokens;
   const at::Tensor count = at::bincount(tokens.flatten(), {}, n + 1).slice(0, 1).to(at::kDouble);
   const double expected = static_cast<double>(draws) / static_cast<double>(n);
   const double chi_square = ((count - expected).square() / expected).sum().item<double>();

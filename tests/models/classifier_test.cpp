@@ -21,8 +21,8 @@ ModelInput input(int64_t towers) {
   ModelInput result;
   result.random.seed = 3;
   for (int64_t tower = 0; tower < towers; ++tower) {
-    result.tokens.push_back(random_tokens(3, 12, static_cast<uint64_t>(tower)));
-    result.masks.push_back(length_mask({12, 7, 3 + tower}, 12));
+    result.batch.towers.push_back({.tokens = random_tokens(3, 12, static_cast<uint64_t>(tower)),
+                                   .mask = length_mask({12, 7, 3 + tower}, 12)});
   }
   return result;
 }
@@ -46,8 +46,7 @@ TEST(Classifiers, ShapesOfTheLogits) {
 TEST(TwoTowers, ReadBothAndDrawApart) {
   auto model = tiny_model<TwoTowerClassifier>(sbm_factory());
   ModelInput same = input(1);
-  same.tokens.push_back(same.tokens[0]);
-  same.masks.push_back(same.masks[0]);
+  same.batch.towers.push_back(same.batch.towers[0]);
   same.keep_edges = true;
   const ModelOutput output = model->forward(same);
   ASSERT_EQ(output.edges.size(), 4u);  // two towers x two layers
@@ -63,8 +62,8 @@ TEST(TwoTowers, ReadBothAndDrawApart) {
 TEST(Classifiers, MasksMayBeLeftOut) {
   auto model = tiny_model<SequenceClassifier>(full());
   ModelInput masked = input(1), bare = input(1);
-  masked.masks = {torch::ones({3, 12}, torch::kBool)};
-  bare.masks.clear();
+  masked.batch.towers[0].mask = torch::ones({3, 12}, torch::kBool);
+  bare.batch.towers[0].mask = at::Tensor();
   EXPECT_TRUE(torch::allclose(model->forward(masked).logits, model->forward(bare).logits, 1e-5, 1e-6));
 }
 
@@ -79,7 +78,7 @@ TEST(Classifiers, TokenDropoutReadsTokensAsZero) {
   const at::Tensor dropped = torch::rand({3, 12}) < 0.4;
   EXPECT_GT(dropped.sum().item<int64_t>(), 4);
   ModelInput less = whole;
-  less.tokens[0] = whole.tokens[0].masked_fill(dropped, 0);
+  less.batch.towers[0].tokens = whole.batch.towers[0].tokens.masked_fill(dropped, 0);
   torch::manual_seed(9);
   const at::Tensor trained = model->forward(whole).logits;
   model->eval();
@@ -115,11 +114,10 @@ TEST(Classifiers, MistakesAreExplained) {
   auto model = tiny_model<SequenceClassifier>();
   EXPECT_THROW(model->forward(input(2)), c10::ValueError);
   ModelInput large = input(1);
-  large.tokens[0][0][0] = 11;
+  large.batch.towers[0].tokens[0][0] = 11;
   EXPECT_THROW(model->forward(large), c10::IndexError);
   ModelInput longer = input(1);
-  longer.tokens = {random_tokens(3, 33, 1)};
-  longer.masks.clear();
+  longer.batch.towers = {{.tokens = random_tokens(3, 33, 1)}};
   try {
     model->forward(longer);
     FAIL();

@@ -13,18 +13,15 @@ namespace {
 using namespace testing_kit;
 
 ModelInput ragged_input() {
-  return {.tokens = {random_tokens(3, 7, 1)},
-          .masks = {length_mask({7, 4, 0}, 7)},
-          .random = {.seed = 2},
-          .keep_edges = false,
-          .watch = {}};
+  return {.batch = {.towers = {{.tokens = random_tokens(3, 7, 1), .mask = length_mask({7, 4, 0}, 7)}}},
+          .random = {.seed = 2}};
 }
 
 TEST(ModelGradient, MatchesFiniteDifferences) {
   torch::manual_seed(9);
   const EdgeSet edges = EdgeSet::from_mask(torch::rand({3, 2, 7, 7}) < 0.4)
-                            .restricted_to_keys(ragged_input().masks[0])
-                            .restricted_to_queries(ragged_input().masks[0]);
+                            .restricted_to_keys(ragged_input().batch.towers[0].mask)
+                            .restricted_to_queries(ragged_input().batch.towers[0].mask);
   auto model = tiny_model<SequenceClassifier>([&](int64_t) { return std::make_shared<GivenEdges>(edges); });
   model->to(torch::kDouble);
   const at::Tensor direction = torch::randn({3, 3}, torch::kDouble);

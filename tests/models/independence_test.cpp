@@ -45,6 +45,11 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
   return torch::allclose(a, b, 1e-5, 1e-5);
 }
 
+ModelInput input_of(const at::Tensor& tokens, const at::Tensor& mask, int64_t first_item = 0) {
+  return {.batch = {.towers = {{.tokens = tokens, .mask = mask}}},
+          .random = {.seed = 4, .step = 0, .layer = 0, .first_item = first_item}};
+}
+
 // Item 1 of the batch stays in its place (its random numbers follow its place); everything around it changes.
 TEST_P(Independence, OfBatchMates) {
   auto model = case_model<SequenceClassifier>(GetParam());
@@ -52,11 +57,8 @@ TEST_P(Independence, OfBatchMates) {
   const auto logits = [&](uint64_t seed, std::vector<int64_t> lengths) {
     const at::Tensor mates = random_tokens(2, 12, seed), mates_mask = length_mask(lengths, 12);
     return model
-        ->forward({.tokens = {torch::cat({mates.slice(0, 0, 1), mine, mates.slice(0, 1)})},
-                   .masks = {torch::cat({mates_mask.slice(0, 0, 1), mask, mates_mask.slice(0, 1)})},
-                   .random = {.seed = 4},
-                   .keep_edges = false,
-                   .watch = {}})
+        ->forward(input_of(torch::cat({mates.slice(0, 0, 1), mine, mates.slice(0, 1)}),
+                           torch::cat({mates_mask.slice(0, 0, 1), mask, mates_mask.slice(0, 1)})))
         .logits[1];
   };
   const at::Tensor reference = logits(10, {12, 12});
@@ -78,18 +80,17 @@ TEST(Positions, SayWhereTheTokensStandThatAreLeft) {
       SequenceClassifier model(options);
       model->eval();
       const at::Tensor masked =
-          model->forward({.tokens = {tokens}, .masks = {mask}, .random = {}, .watch = {}}).logits;
-      ModelInput input{.tokens = {tokens.gather(1, kept)}, .masks = {}, .random = {}, .watch = {}};
-      input.positions = {kept};
-      input.sequence_length = 20;
+          model->forward({.batch = {.towers = {{.tokens = tokens, .mask = mask}}}}).logits;
+      ModelInput input{.batch = {.towers = {{.tokens = tokens.gather(1, kept), .positions = kept}}}};
+      input.batch.sequence_length = 20;
       EXPECT_TRUE(close(model->forward(input).logits, masked)) << edges << to_string(pooling);
       // And with padding behind.
       const at::Tensor none = torch::zeros({2, 3}, torch::kLong);
-      input.tokens = {torch::cat({input.tokens[0], none}, 1)};
-      input.positions = {torch::cat({kept, none}, 1)};
-      input.masks = {length_mask({5, 5}, 8)};
+      input.batch.towers = {{.tokens = torch::cat({tokens.gather(1, kept), none}, 1),
+                             .mask = length_mask({5, 5}, 8),
+                             .positions = torch::cat({kept, none}, 1)}};
       EXPECT_TRUE(close(model->forward(input).logits, masked)) << edges << to_string(pooling);
-      input.positions = {};
+      input.batch.towers[0].positions = at::Tensor();
       EXPECT_FALSE(close(model->forward(input).logits, masked)) << "positions change nothing";
     }
   }
@@ -99,15 +100,10 @@ TEST(Positions, SayWhereTheTokensStandThatAreLeft) {
 TEST_P(Independence, OfMicroBatching) {
   auto model = case_model<SequenceClassifier>(GetParam());
   const at::Tensor tokens = random_tokens(4, 12, 2), mask = length_mask({12, 9, 4, 7}, 12);
-  const ModelOutput whole = model->forward(
-      {.tokens = {tokens}, .masks = {mask}, .random = {.seed = 4}, .keep_edges = false, .watch = {}});
+  const ModelOutput whole = model->forward(input_of(tokens, mask));
   for (int64_t item = 0; item < 4; ++item) {
     const ModelOutput alone =
-        model->forward({.tokens = {tokens.slice(0, item, item + 1)},
-                        .masks = {mask.slice(0, item, item + 1)},
-                        .random = {.seed = 4, .step = 0, .layer = 0, .first_item = item},
-                        .keep_edges = false,
-                        .watch = {}});
+        model->forward(input_of(tokens.slice(0, item, item + 1), mask.slice(0, item, item + 1), item));
     EXPECT_TRUE(close(whole.logits[item], alone.logits[0])) << "item " << item;
   }
 }
@@ -117,20 +113,8 @@ TEST_P(Independence, OfPadding) {
   const at::Tensor longer = torch::cat({tokens, random_tokens(2, 15, 4)}, 1),
                    longer_mask = length_mask({12, 9}, 27);
   const auto check = [&](auto model, int64_t kept) {
-    const at::Tensor a = model
-                             ->forward({.tokens = {tokens},
-                                        .masks = {mask},
-                                        .random = {.seed = 4},
-                                        .keep_edges = false,
-                                        .watch = {}})
-                             .logits;
-    const at::Tensor b = model
-                             ->forward({.tokens = {longer},
-                                        .masks = {longer_mask},
-                                        .random = {.seed = 4},
-                                        .keep_edges = false,
-                                        .watch = {}})
-                             .logits;
+    const at::Tensor a = model->forward(input_of(tokens, mask)).logits,
+                     b = model->forward(input_of(longer, longer_mask)).logits;
     EXPECT_TRUE(close(a, kept ? b.slice(1, 0, kept) : b)) << a << b;
   };
   check(case_model<SequenceClassifier>(GetParam()), 0);
@@ -140,11 +124,7 @@ TEST_P(Independence, OfPadding) {
 TEST_P(Independence, AnItemOfPaddingOnlyGivesNoNan) {
   auto model = case_model<SequenceClassifier>(GetParam());
   model->train();
-  const ModelOutput output = model->forward({.tokens = {random_tokens(2, 12, 3)},
-                                             .masks = {length_mask({0, 5}, 12)},
-                                             .random = {.seed = 4},
-                                             .keep_edges = false,
-                                             .watch = {}});
+  const ModelOutput output = model->forward(input_of(random_tokens(2, 12, 3), length_mask({0, 5}, 12)));
   EXPECT_TRUE(output.logits.isfinite().all().item<bool>());
   output.logits.sum().backward();
   for (const auto& item : model->named_parameters()) {

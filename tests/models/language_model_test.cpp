@@ -72,7 +72,7 @@ at::Tensor full_logits(LanguageModel& model, const at::Tensor& tokens,
                        const std::vector<at::Tensor>& memories = {}) {
   const torch::NoGradGuard guard;
   ModelInput input;
-  input.tokens = {tokens};
+  input.batch.towers = {{.tokens = tokens}};
   input.random = kRandom;
   input.memories = memories;
   return model->forward(input).logits;
@@ -148,7 +148,7 @@ TEST_P(EveryKind, HasGradients) {
   LanguageModel model = make_model(GetParam().settings);
   model->train();
   ModelInput input;
-  input.tokens = {some_tokens(2, kContext)};
+  input.batch.towers = {{.tokens = some_tokens(2, kContext)}};
   input.random = kRandom;
   const ModelOutput output = model->forward(input);
   at::Tensor loss = output.logits.log_softmax(-1).select(-1, 0).mean();
@@ -185,7 +185,7 @@ TEST_P(Relative, AMemoryIsWhatWentBefore) {
     const at::Tensor part = tokens.narrow(1, first, kContext);
     const at::Tensor read = model->read(part, cache, kRandom);
     ModelInput input;
-    input.tokens = {part};
+    input.batch.towers = {{.tokens = part}};
     input.random = kRandom;
     input.memories = memories;
     const ModelOutput output = model->forward(input);
@@ -208,6 +208,71 @@ TEST_P(Relative, ReadsOnForEver) {
   Generator generator(model, {}, 1, kRandom);
   generator.read(std::vector<int64_t>(100, 3));
   for (int n = 0; n < 100; ++n) generator.next();
+  EXPECT_TRUE(generator.logits().isfinite().all().item<bool>());
+}
+
+struct Taken {
+  const char* kind;
+  std::vector<std::string> settings;
+  const char* whole;  // a pattern with every edge that the kind has by itself
+};
+std::ostream& operator<<(std::ostream& stream, const Taken& taken) {
+  return stream << taken.kind;
+}
+class TakenEdges : public testing::TestWithParam<Taken> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, TakenEdges,
+                         testing::Values(Taken{"transformer_xl", {"transformer_xl.memory=10"}, "segments"},
+                                         Taken{"adaptive_span",
+                                               {"adaptive_span.memory=10", "adaptive_span.limit=20",
+                                                "adaptive_span.ramp=4"},
+                                               "full"},
+                                         Taken{"tree", {"tree.step=2", "tree.clip=2"}, "full"}));
+
+LanguageModel model_over(const Taken& taken, const std::vector<std::string>& edges) {
+  std::vector<std::string> settings = taken.settings;
+  settings.push_back(std::string("attention.kind=") + taken.kind);
+  settings.insert(settings.end(), edges.begin(), edges.end());
+  return make_model(settings);
+}
+
+// With a pattern that leaves out nothing they compute what they compute by themselves, behind a memory too.
+TEST_P(TakenEdges, OfAPatternThatHasThemAllAreTheirOwn) {
+  std::vector<std::string> edges = {std::string("attention.edges=") + GetParam().whole};
+  if (edges[0].ends_with("segments"))
+    edges.insert(edges.end(), {"segments.length=" + std::to_string(kContext), "segments.memory=10"});
+  LanguageModel own = model_over(GetParam(), {}), taken = model_over(GetParam(), edges);
+  const torch::NoGradGuard guard;
+  std::vector<at::Tensor> memories;
+  for (const uint64_t segment : {1, 2}) {
+    ModelInput input{.batch = {.towers = {{.tokens = some_tokens(2, kContext, segment)}}}, .random = kRandom};
+    input.memories = memories;
+    input.keep_edges = true;
+    const ModelOutput a = own->forward(input), b = taken->forward(input);
+    EXPECT_LT(difference(a.logits, b.logits), kClose) << segment;
+    EXPECT_LT(difference(a.densities, b.densities), 1e-12) << a.densities << b.densities;
+    EXPECT_EQ(a.edge_count.item<int64_t>(), b.edge_count.item<int64_t>());
+    EXPECT_EQ(b.edges.size(), 2u);
+    memories = a.memories;
+  }
+}
+
+TEST_P(TakenEdges, AreFewerAndSeeNoFuture) {
+  LanguageModel own = model_over(GetParam(), {}),
+                taken = model_over(GetParam(), {"attention.edges=window", "window.width=2"});
+  const at::Tensor tokens = some_tokens(1, kContext);
+  const at::Tensor whole = full_logits(taken, tokens);
+  EXPECT_GT(difference(whole, full_logits(own, tokens)), 1e-6);
+  at::Tensor changed = tokens.clone();
+  changed[0][9] = (changed[0][9] + 1) % 7;
+  EXPECT_LT(difference(full_logits(taken, changed).narrow(1, 0, 9), whole.narrow(1, 0, 9)), kClose);
+  const ModelInput input{.batch = {.towers = {{.tokens = tokens}}}, .random = kRandom};
+  EXPECT_LT(taken->forward(input).densities.max().item<double>(),
+            own->forward(input).densities.max().item<double>());
+  // Text comes a window at a time.
+  EXPECT_THAT(taken->cache_refusal(), testing::HasSubstr("edges are those of a source"));
+  Generator generator(taken, {}, 1, kRandom);
+  generator.read({1, 2, 3});
+  for (int64_t n = 0; n < 5; ++n) generator.next();
   EXPECT_TRUE(generator.logits().isfinite().all().item<bool>());
 }
 

@@ -9,6 +9,7 @@
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/model_cost.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
 #include "kit/scratch_folder.h"
@@ -123,8 +124,9 @@ threads = 1
   // Evaluation is deterministic and does not depend on the size of its batches.
   EvaluationOptions evaluation;
   evaluation.max_examples = 8;
-  const double first = evaluate(*whole, *dataset, data::Split::kTest, evaluation).loss;
-  EXPECT_EQ(first, evaluate(*cut, *dataset, data::Split::kTest, evaluation).loss);
+  const tasks::TaskPtr task = task_over(recipe, dataset);
+  const double first = evaluate(*whole, *task, data::Split::kTest, evaluation).loss;
+  EXPECT_EQ(first, evaluate(*cut, *task, data::Split::kTest, evaluation).loss);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, AttentionRun,
                          testing::Combine(testing::Values("linear", "performer", "linformer", "nystromformer",

@@ -67,13 +67,10 @@ TEST_P(CostOf, AWholeModelIsWhatTorchRuns) {
   const ModelPtr model = build_model(recipe, *dataset);
   model->eval();
   constexpr std::array<int64_t, 1> kFirst = {0};
-  const data::Batch batch = dataset->batch(data::Split::kTrain, kFirst);
+  const Batch batch = dataset->batch(data::Split::kTrain, kFirst);
   const double counted = kit::MultiplyAdds::of([&] {
     const torch::NoGradGuard no_grad;
-    ModelInput input;
-    input.tokens = batch.tokens;
-    input.masks = batch.masks;
-    model->forward(input);
+    model->forward({.batch = batch});
   });
   EXPECT_EQ(cost.model_flops, 2 * counted);
   EXPECT_LT(cost.attention_flops, cost.model_flops);

@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include "models/tiny_model.h"
-#include "train/loss.h"
 
 namespace edgewise::train {
 namespace {
@@ -36,10 +35,9 @@ ModelPtr make_model(bool tokens, EdgeSourceFactory edges) {
   return SequenceClassifier(options).ptr();
 }
 
-data::Batch make_batch(bool tokens) {
-  data::Batch batch;
-  batch.tokens.push_back(random_tokens(6, 10, 1));
-  batch.masks.push_back(length_mask({10, 3, 7, 10, 5, 10}, 10));
+Batch make_batch(bool tokens) {
+  Batch batch;
+  batch.towers = {{.tokens = random_tokens(6, 10, 1), .mask = length_mask({10, 3, 7, 10, 5, 10}, 10)}};
   torch::manual_seed(6);
   batch.labels =
       tokens ? torch::randint(0, 3, {6, 10}, torch::kLong) : torch::randint(0, 3, {6}, torch::kLong);
@@ -126,26 +124,29 @@ TEST(PolicyStep, PatternsAndDenseAttentionHaveNone) {
 }
 
 TEST(Targets, NegativeLabelsAreNone) {
-  data::Batch batch = make_batch(true);
+  Batch batch = make_batch(true);
   const at::Tensor logits = torch::randn({6, 10, 3});
-  const int64_t before = count_targets(batch);
+  const int64_t before = tasks::cross_entropy().count_targets(batch);
   batch.labels[0].narrow(0, 0, 4).fill_(-1);
-  EXPECT_EQ(count_targets(batch), before - 4);
+  EXPECT_EQ(tasks::cross_entropy().count_targets(batch), before - 4);
   const at::Tensor changed = logits.clone();
   changed[0].narrow(0, 0, 4).fill_(3);
-  EXPECT_EQ(task_loss(logits, batch).sum.item<double>(), task_loss(changed, batch).sum.item<double>());
-  EXPECT_TRUE(torch::equal(item_rewards(logits, batch), item_rewards(changed, batch)));
+  EXPECT_EQ(tasks::cross_entropy().score(logits, batch).loss.item<double>(),
+            tasks::cross_entropy().score(changed, batch).loss.item<double>());
+  EXPECT_TRUE(torch::equal(tasks::cross_entropy().item_rewards(logits, batch),
+                           tasks::cross_entropy().item_rewards(changed, batch)));
   // The mean over an item's targets of the right answers' log-probability.
   const at::Tensor log_p = logits[1].slice(0, 0, 3).to(torch::kDouble).log_softmax(-1);
   const double expected = log_p.gather(1, batch.labels[1].slice(0, 0, 3).unsqueeze(1)).mean().item<double>();
-  EXPECT_NEAR(item_rewards(logits, batch)[1].item<double>(), expected, 1e-12);
+  EXPECT_NEAR(tasks::cross_entropy().item_rewards(logits, batch)[1].item<double>(), expected, 1e-12);
 }
 
 TEST(Targets, LogitsInBf16AreSummedInFp32) {
-  const data::Batch batch = make_batch(true);
+  const Batch batch = make_batch(true);
   const at::Tensor logits = torch::randn({6, 10, 3}).to(torch::kBFloat16).requires_grad_();
   const at::Tensor wide = logits.detach().to(torch::kDouble).requires_grad_();
-  const at::Tensor sum = task_loss(logits, batch).sum, expected = task_loss(wide, batch).sum;
+  const at::Tensor sum = tasks::cross_entropy().score(logits, batch).loss,
+                   expected = tasks::cross_entropy().score(wide, batch).loss;
   EXPECT_EQ(sum.scalar_type(), torch::kFloat);
   EXPECT_NEAR(sum.item<double>(), expected.item<double>(), 1e-4);
   sum.backward();

@@ -217,7 +217,8 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
   EXPECT_EQ(complaint("[train]\nmomentum = 1"),
             "r.toml:2: unknown key 'train.momentum'; all keys: edgewise train --help-recipe");
   EXPECT_EQ(complaint("[optimizer]\nlr = 1"),
-            "r.toml:2: unknown section 'optimizer'; expected data, model, attention, window, random, sbm, "
+            "r.toml:2: unknown section 'optimizer'; expected data, model, attention, window, segments, "
+            "random, sbm, "
             "sac, linear, "
             "performer, linformer, nystromformer, reformer, transformer_xl, adaptive_span, tree or train");
 }
@@ -264,11 +265,11 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
-  EXPECT_EQ(
-      complaint("[attention]\nkind = \"sparse\""),
-      "r.toml:2: expected attention.kind to be one of dense, full, window, random, sbm, window+sbm, sac, "
-      "window+sac, linear, reformer, performer, linformer, nystromformer, "
-      "transformer_xl, adaptive_span, tree; found 'sparse'");
+  EXPECT_EQ(complaint("[attention]\nkind = \"sparse\""),
+            "r.toml:2: expected attention.kind to be one of dense, full, window, segments, random, sbm, "
+            "window+sbm, sac, "
+            "window+sac, linear, reformer, performer, linformer, nystromformer, "
+            "transformer_xl, adaptive_span, tree; found 'sparse'");
 }
 
 TEST(Recipe, FieldsMustFitTogether) {
@@ -309,6 +310,25 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(complaint("[data]\nname = \"characters\"\npath = \"x\"\n[model]\ntoken_dropout = 0.1"),
               HasSubstr("expected model.token_dropout = 0 with characters"));
   EXPECT_THAT(complaint("[data]\nlength = 64\n[model]\nmax_length = 32"), HasSubstr("found 32 and 64"));
+}
+
+TEST(Recipe, AttentionsWithScoresOfTheirOwnTakeThePatternsEdges) {
+  const std::string text =
+      "[data]\nname = \"characters\"\npath = \"x\"\n[attention]\nkind = \"transformer_xl\"\n";
+  const Recipe recipe = parse(text + "edges = \"window\"\n[window]\nwidth = 3");
+  EXPECT_EQ(recipe.attention.edges, "window");
+  EXPECT_EQ(recipe.window.width, 3);
+  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+  EXPECT_THAT(to_toml(recipe), HasSubstr("[window]"));
+  EXPECT_THAT(to_toml(parse(text)), testing::Not(HasSubstr("\nedges =")));
+  EXPECT_THAT(complaint(text + "[window]\nwidth = 3"), HasSubstr("window.width is not read by"));
+  EXPECT_THAT(
+      complaint(text + "edges = \"sbm\""),
+      HasSubstr(
+          "attention.edges to be full, window, segments or random, whose edges nothing learns; found sbm"));
+  EXPECT_THAT(complaint(text + "edges = \"windows\""), HasSubstr("did you mean 'window'?"));
+  EXPECT_THAT(complaint("[attention]\nkind = \"window\"\nedges = \"full\""),
+              HasSubstr("with attention.kind transformer_xl, adaptive_span or tree"));
 }
 
 TEST(Recipe, MalformedFilesAndOverridesAreExplained) {

@@ -24,10 +24,11 @@ std::string shown(const ProgressFields& fields) {
 
 TEST(RunLines, TheLossIsTheTasks) {
   StepReport found = report();
-  EXPECT_EQ(shown(step_fields(found, false)), "loss=0.5 accuracy=17.5% density=25%");
+  EXPECT_EQ(shown(step_fields(found, tasks::accuracy())), "loss=0.5 accuracy=17.5% density=25%");
   found.loss = 0.75;
-  EXPECT_EQ(shown(step_fields(found, false)), "loss=0.5 accuracy=17.5% density=25% penalty=0.25");
-  EXPECT_EQ(shown(step_fields(found, true)), "loss=0.5 bits/char=0.7213 density=25% penalty=0.25");
+  EXPECT_EQ(shown(step_fields(found, tasks::accuracy())), "loss=0.5 accuracy=17.5% density=25% penalty=0.25");
+  EXPECT_EQ(shown(step_fields(found, tasks::bits_per_character())),
+            "loss=0.5 bits/char=0.7213 density=25% penalty=0.25");
 }
 
 TEST(RunLines, SharesAreInPercent) {
@@ -36,9 +37,9 @@ TEST(RunLines, SharesAreInPercent) {
   found.loss = 0.6931;
   found.density = torch::full({2, 2}, 0.004, torch::kDouble);
   EXPECT_EQ(validation_line(50, found), "step 50: validation accuracy 17.50 %, loss 0.6931, density 0.40 %");
-  found.bits_per_character = 1.5;
+  found.metric = &tasks::bits_per_character();
   EXPECT_EQ(validation_line(50, found),
-            "step 50: validation bits per character 1.5, loss 0.6931, density 0.40 %");
+            "step 50: validation bits per character 0.9999, loss 0.6931, density 0.40 %");
 }
 
 }  // namespace

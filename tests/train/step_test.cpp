@@ -11,7 +11,6 @@
 #include <edgewise/train/optimizer.h>
 
 #include "models/tiny_model.h"
-#include "train/loss.h"
 
 namespace edgewise::train {
 namespace {
@@ -33,11 +32,13 @@ ModelPtr make_model(Task task, EdgeSourceFactory edges) {
 }
 
 // Lengths differ, so that micro-batches differ in targets and in pairs.
-data::Batch make_batch(Task task) {
-  data::Batch batch;
+Batch make_batch(Task task) {
+  Batch batch;
   for (uint64_t tower = 0; tower < (task == Task::kTowers ? 2u : 1u); ++tower) {
-    batch.tokens.push_back(random_tokens(5, 10, tower));
-    batch.masks.push_back(tower == 0 ? length_mask({10, 3, 7, 1, 5}, 10) : length_mask({2, 9, 10, 4, 4}, 10));
+    batch.towers.push_back(
+        {.tokens = random_tokens(5, 10, tower),
+         .mask = length_mask(
+             tower == 0 ? std::vector<int64_t>{10, 3, 7, 1, 5} : std::vector<int64_t>{2, 9, 10, 4, 4}, 10)});
   }
   torch::manual_seed(6);
   batch.labels = task == Task::kTokens ? torch::randint(0, 3, {5, 10}, torch::kLong)
@@ -50,7 +51,7 @@ class Accumulation : public testing::TestWithParam<std::tuple<Task, bool>> {};  
 TEST_P(Accumulation, EqualsTheWholeBatch) {
   const auto [task, learned] = GetParam();
   const auto model = make_model(task, learned ? sbm_factory() : EdgeSourceFactory{});
-  const data::Batch batch = make_batch(task);
+  const Batch batch = make_batch(task);
   const auto run = [&](int64_t micro) {
     model->zero_grad();
     const StepReport report = accumulate_gradients(
@@ -83,7 +84,7 @@ TEST_P(Accumulation, EqualsTheWholeBatch) {
 // A micro-batch drops the padding that only other items needed; gradients stay those of the whole batch.
 TEST(Trimming, TrimmedMicroBatchesEqualTheWholeBatch) {
   const auto model = make_model(Task::kTowers, sbm_factory());
-  data::Batch batch = make_batch(Task::kTowers);
+  Batch batch = make_batch(Task::kTowers);
   std::map<int64_t, std::vector<at::Tensor>> gradients;
   for (const int64_t trim : {0, 4}) {
     batch.trim_multiple = trim;
@@ -102,11 +103,11 @@ TEST(Trimming, TrimmedMicroBatchesEqualTheWholeBatch) {
       EXPECT_TRUE(at::allclose(gradients[0][i], gradients[4][i], 1e-4, 1e-6)) << i;
     }
   }
-  const data::Batch part = slice_items(batch, 3, 2);  // lengths 1 and 5, 4 and 4
-  EXPECT_EQ(part.tokens[0].size(1), 8);
-  EXPECT_EQ(part.tokens[1].size(1), 4);
+  const Batch part = slice_items(batch, 3, 2);  // lengths 1 and 5, 4 and 4
+  EXPECT_EQ(part.towers[0].tokens.size(1), 8);
+  EXPECT_EQ(part.towers[1].tokens.size(1), 4);
   batch.trim_multiple = 0;
-  EXPECT_EQ(slice_items(batch, 3, 2).tokens[0].size(1), 10);
+  EXPECT_EQ(slice_items(batch, 3, 2).towers[0].tokens.size(1), 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tasks, Accumulation,
@@ -115,15 +116,15 @@ INSTANTIATE_TEST_SUITE_P(Tasks, Accumulation,
 
 TEST(Step, PaddingTokensHaveNoLabel) {
   const auto model = make_model(Task::kTokens, {});
-  data::Batch batch = make_batch(Task::kTokens);
+  Batch batch = make_batch(Task::kTokens);
   const StepReport first = accumulate_gradients(*model, batch, {}, {});
-  batch.labels.masked_fill_(batch.masks[0].logical_not(), 2);
+  batch.labels.masked_fill_(batch.towers[0].mask.logical_not(), 2);
   const StepReport second = accumulate_gradients(*model, batch, {}, {});
   EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.accuracy, second.accuracy);
 }
 
-std::string error_of(Model& model, const data::Batch& batch) {
+std::string error_of(Model& model, const Batch& batch) {
   try {
     accumulate_gradients(model, batch, {}, {.seed = 1, .step = 41});
   } catch (const c10::Error& error) {
@@ -159,7 +160,7 @@ TEST(NonFinite, AStateIsNamed) {
 
 TEST(NonFinite, AGradientIsNamed) {
   const auto model = make_model(Task::kSequence, {});
-  const data::Batch batch = make_batch(Task::kSequence);
+  const Batch batch = make_batch(Task::kSequence);
   accumulate_gradients(*model, batch, {}, {});
   {
     torch::NoGradGuard no_grad;
@@ -183,9 +184,9 @@ TEST(NonFinite, AllPassesOfTheStepAreRepeated) {
   ClassifierOptions options = tiny_options();
   options.encoder.norm = false;  // it would bring the large values back
   SequenceClassifier model(options);
-  data::Batch batch = make_batch(Task::kSequence);
-  batch.tokens[0].masked_fill_(batch.tokens[0] == 10, 1);
-  batch.tokens[0][2][0] = 10;
+  Batch batch = make_batch(Task::kSequence);
+  batch.towers[0].tokens.masked_fill_(batch.towers[0].tokens == 10, 1);
+  batch.towers[0].tokens[2][0] = 10;
   {
     torch::NoGradGuard no_grad;
     model->named_parameters()["encoder.token_embedding.weight"][10].fill_(3e38);
@@ -218,7 +219,7 @@ struct FailingClassifier : SequenceClassifierImpl {
 TEST(NonFinite, TheFailedPassIsRepeatedAsItWas) {
   torch::manual_seed(5);
   FailingClassifier model(tiny_options(sbm_factory()));
-  const data::Batch batch = make_batch(Task::kSequence);
+  const Batch batch = make_batch(Task::kSequence);
   try {
     accumulate_gradients(model, batch, {.micro_batch = 2}, {.seed = 1, .step = 41});
     FAIL();

@@ -112,7 +112,7 @@ TEST(Trainer, WritesTheRunFolder) {
   EXPECT_THAT(kinds, testing::ElementsAre("train1", "train5", "eval8", "train10", "train15", "eval16",
                                           "train20", "train24", "eval24", "test24"));
   const CheckpointInfo best = read_checkpoint_info((folder / "checkpoints" / "best.safetensors").string());
-  EXPECT_EQ(best.best_metric, summary.best_accuracy);
+  EXPECT_EQ(best.best_metric, summary.best);
   EXPECT_EQ(best.step, summary.best_step);
   const EdgeSet edges = EdgeSet::load((folder / "edges" / "step-00000008-layer-1.safetensors").string());
   EXPECT_EQ(edges.shape(), (EdgeShape{4, 2, 8, 8}));
@@ -188,7 +188,7 @@ TEST(Trainer, StopAndResumeWithEdgesThatLearnByReward) {
 TEST(Trainer, AnInterruptedEvaluationIsRepeated) {
   struct Interrupting : data::RepeatedTokens {
     using RepeatedTokens::RepeatedTokens;
-    data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+    Batch batch(data::Split split, std::span<const int64_t> indices) const override {
       if (split == data::Split::kValidation && armed) std::raise(SIGINT);
       return RepeatedTokens::batch(split, indices);
     }
@@ -217,7 +217,7 @@ TEST(Trainer, AnInterruptedEvaluationIsRepeated) {
 TEST(Trainer, AnEvaluationIsRecordedOnceHoweverOftenItIsRepeated) {
   struct Dying : data::RepeatedTokens {
     using RepeatedTokens::RepeatedTokens;
-    data::Batch batch(data::Split split, std::span<const int64_t> indices) const override {
+    Batch batch(data::Split split, std::span<const int64_t> indices) const override {
       if (split == data::Split::kValidation) {
         if (interrupt) std::raise(SIGINT);
         // After the batches of the validation itself only the snapshot of the edges asks for one more.
@@ -487,10 +487,10 @@ TEST(Trainer, SurvivesBeingKilled) {
 
 TEST(Trainer, CudaGraphsSayWhyTheyCannotServe) {
   const ScratchFolder scratch;
-  const auto refusal = [](const std::vector<std::string>& overrides, const data::Dataset& dataset) {
+  const auto refusal = [](const std::vector<std::string>& overrides, const tasks::Task& task) {
     std::vector<std::string> all = {"train.cuda_graph=true", "train.device=cuda"};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return pass_graphs_refusal(tiny_recipe(all), dataset);
+    return pass_graphs_refusal(tiny_recipe(all), task);
   };
   const Recipe on_cpu = tiny_recipe({"train.cuda_graph=true"});
   EXPECT_TRUE(on_cpu.train.cuda_graph);
@@ -498,9 +498,10 @@ TEST(Trainer, CudaGraphsSayWhyTheyCannotServe) {
               testing::AllOf(testing::HasSubstr("train.device is cpu"),
                              testing::HasSubstr("set train.cuda_graph = false")));
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
-  const auto tokens = tiny_data(on_cpu);  // labels for tokens
-  EXPECT_THAT(refusal({}, *tokens), testing::HasSubstr("tokens that have a label"));
-  const data::Characters text("letters", std::vector<uint8_t>(1000, 'a'), 16);  // every token has one
+  const tasks::TokenLabels tokens(tiny_data(on_cpu));
+  EXPECT_THAT(refusal({}, tokens), testing::HasSubstr("tokens that have a label"));
+  const tasks::NextCharacters text(  // every token has a label
+      std::make_shared<data::Characters>("letters", std::vector<uint8_t>(1000, 'a'), 16));
   EXPECT_EQ(refusal({}, text), "");
   EXPECT_EQ(refusal({"attention.kind=dense"}, text), "");
   EXPECT_THAT(refusal({"attention.kind=sac"}, text), testing::HasSubstr("rewards"));

@@ -9,6 +9,7 @@
 #include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/step.h>
+#include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
 #include <ATen/Parallel.h>
@@ -20,7 +21,6 @@
 #include "bench/bench.h"
 #include "bench/bench_case.h"
 #include "bench/bench_cells.h"
-#include "data/datasets.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -37,27 +37,27 @@ struct Arguments {
 
 // A model of the recipe and what a step needs.
 struct Contender {
-  Contender(const train::Recipe& given, const data::Dataset& dataset)
+  Contender(const train::Recipe& given, const tasks::Task& task)
       : recipe(given),
         device(train::parse_device(recipe.train.device)),
-        model(train::build_model(recipe, dataset)),
+        model(train::build_model(recipe, task)),
         optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
                                                 .weight_decay = recipe.train.weight_decay,
                                                 .edge_rate = recipe.train.edge_rate}) {
     model->train();
     if (!recipe.train.cuda_graph) return;
-    const std::string reason = train::pass_graphs_refusal(recipe, dataset);
+    const std::string reason = train::pass_graphs_refusal(recipe, task);
     TORCH_CHECK_VALUE(reason.empty(), "bench train: expected a recipe that CUDA graphs can serve; ", reason);
     graphs.emplace();
   }
 
-  train::StepReport step(const data::Batch& batch, uint64_t number) {
+  train::StepReport step(const Batch& batch, uint64_t number) {
     // Nothing is learned while it is measured, so that the density stays.
     return step(batch, number, {.learning_rate = 0, .beta1 = 0.9}, recipe.train.density_weight);
   }
 
   // Trains with little but the density to lose until it is at most `wanted`.
-  void reach_density(double wanted, const std::vector<data::Batch>& batches) {
+  void reach_density(double wanted, const std::vector<Batch>& batches) {
     TORCH_CHECK_VALUE(train::attention_kind(recipe).reads("sbm"),
                       "bench train --density: expected attention that learns its density (sbm); ",
                       "the recipe has ", recipe.attention.kind, ". Leave --density out");
@@ -74,7 +74,7 @@ struct Contender {
                 kMostSteps, " steps; it is ", density, ". Try a larger one");
   }
 
-  train::StepReport step(const data::Batch& batch, uint64_t number, const train::SchedulePoint& point,
+  train::StepReport step(const Batch& batch, uint64_t number, const train::SchedulePoint& point,
                          double density_weight) {
     train::StepOptions options;
     options.micro_batch = recipe.train.micro_batch;
@@ -108,19 +108,19 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
   dense_overrides.push_back("attention.kind=dense");
   const train::Recipe recipe = train::load_recipe(path, overrides);
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
-  const auto dataset = length > 0 ? train::noise_dataset(recipe, length) : open_dataset(recipe);
-  Contender mine(recipe, *dataset), dense(train::load_recipe(path, dense_overrides), *dataset);
+  const tasks::TaskPtr task =
+      length > 0 ? task_over(recipe, train::noise_dataset(recipe, length)) : train::open_task(recipe);
+  const data::Dataset& dataset = task->data();
+  Contender mine(recipe, *task), dense(train::load_recipe(path, dense_overrides), *task);
   // A few batches, the same for both; their making is not measured.
   constexpr int64_t kBatches = 4;
-  data::BatchOrder order(dataset->size(data::Split::kTrain), recipe.train.batch,
-                         static_cast<uint64_t>(recipe.train.seed));
-  std::vector<data::Batch> batches;
+  const auto order = task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
+  std::vector<Batch> batches;
   double tokens = 0;
   for (int64_t n = 0; n < kBatches; ++n) {
-    auto indices = order.indices(n);
-    data::sort_by_length(*dataset, data::Split::kTrain, indices);
-    batches.push_back(dataset->batch(data::Split::kTrain, indices));
-    for (const at::Tensor& mask : batches.back().masks) tokens += mask.sum().item<double>() / kBatches;
+    batches.push_back(dataset.batch(data::Split::kTrain, order->indices(n)));
+    for (const Tower& tower : batches.back().towers)
+      if (tower.mask.defined()) tokens += tower.mask.sum().item<double>() / kBatches;
   }
   if (wanted < 1) mine.reach_density(wanted, batches);
   // Graphs are recorded when a shape has been seen a few times.
@@ -140,7 +140,7 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
        }},
       a.seconds);
   BenchCase found{"train " + path + (recipe.train.cuda_graph ? " (graphs)" : ""),
-                  dataset->max_length(),
+                  dataset.max_length(),
                   recipe.model.head_dim(),
                   density,
                   recipe.train.precision,

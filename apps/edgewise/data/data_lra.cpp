@@ -1,10 +1,10 @@
-// edgewise data image | text | pathfinder | retrieval: what these tasks are distributed as, into one file
-// each.
+// edgewise data NAME, for every task that says how its data is imported (TaskKind::import): what it is
+// distributed as, into one file.
 #include <edgewise/data/byte_dataset.h>
-#include <edgewise/data/lra_import.h>
 #include <edgewise/data/pathfinder.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/train/progress.h>
+#include <edgewise/train/task_kinds.h>
 
 #include <filesystem>
 #include <iostream>
@@ -17,12 +17,9 @@
 namespace edgewise::app {
 namespace {
 
-using Import = data::ByteExamples (*)(const std::filesystem::path&, const data::ImportProgress&);
-
 struct ImportArguments {
   std::string task, from, out;
   bool xz = false, overwrite = false;
-  Import import = nullptr;
   bool generate = false;  // pathfinder
   data::PathfinderOptions pathfinder;
 };
@@ -87,26 +84,53 @@ int run(const ImportArguments& arguments) {
   prepare_folder(arguments);
   train::Progress progress(bar_of(arguments.task, 0));
   const data::ByteExamples examples =
-      arguments.import(arguments.from, [&](int64_t done, int64_t) { progress.update(done); });
+      train::task_kind(arguments.task).import->read(arguments.from, [&](int64_t done, int64_t) {
+        progress.update(done);
+      });
   progress.finish();
   save_and_describe(examples, arguments.out, arguments.xz);
   return 0;
 }
 
+// The command of a task, with its arguments.
 std::pair<CLI::App*, std::shared_ptr<ImportArguments>> add_import(CLI::App& data, Action& action,
-                                                                  const char* task, const char* what,
-                                                                  const char* layouts, Import import) {
+                                                                  const train::TaskKind& task) {
   auto arguments = std::make_shared<ImportArguments>();
-  arguments->task = task;
-  arguments->import = import;
-  CLI::App* command = data.add_subcommand(task, what);
-  command->add_option("--from", arguments->from, layouts);
-  command->add_option("--out", arguments->out, std::string("folder for ") + task + ".safetensors")
-      ->required();
+  arguments->task = task.name;
+  CLI::App* command = data.add_subcommand(task.name, task.import->what);
+  command->add_option("--from", arguments->from, task.import->layouts);
+  command->add_option("--out", arguments->out, "folder for " + task.name + ".safetensors")->required();
   command->add_flag("--xz", arguments->xz, "compress: a smaller file that takes seconds to load");
   command->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
   return {command, arguments};
+}
+
+// Pathfinder's pictures may be drawn as well.
+void add_generator(CLI::App& pathfinder, ImportArguments& arguments) {
+  data::PathfinderOptions& options = arguments.pathfinder;
+  options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  CLI::Option* generate =
+      pathfinder.add_flag("--generate", arguments.generate, "draw the pictures instead of reading them");
+  generate->excludes("--from");
+  pathfinder.add_option("--size", options.size, "pictures: eight tenths train, one validates, one tests")
+      ->capture_default_str()
+      ->check(whole_number(10))  // fewer would leave a split empty
+      ->needs(generate);
+  pathfinder
+      .add_option("--contour-length", options.contour_length,
+                  "dashes of a path: 6 easy, 9 intermediate, 14 hard")
+      ->capture_default_str()
+      ->check(whole_number(3))
+      ->needs(generate);
+  pathfinder.add_option("--seed", options.seed, "the same seed gives the same file")
+      ->capture_default_str()
+      ->check(whole_number(0))
+      ->needs(generate);
+  pathfinder.add_option("--jobs", options.jobs, "threads; never changes the file")
+      ->capture_default_str()
+      ->check(whole_number(1))
+      ->needs(generate);
 }
 
 }  // namespace
@@ -118,40 +142,12 @@ void check_overwrites(const std::string& task, const std::filesystem::path& file
 }
 
 void add_data_lra(CLI::App& data, Action& action) {
-  add_import(data, action, "image", "CIFAR-10 in grey (Long Range Arena's Image)",
-             "folder with CIFAR-10's binary version, or images-Nx32x32.u8[.xz]", data::import_image);
-  add_import(data, action, "text", "IMDB reviews as bytes (Long Range Arena's Text)",
-             "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text);
-  const auto [pathfinder, arguments] =
-      add_import(data, action, "pathfinder", "Pathfinder, 32 x 32 (Long Range Arena's Pathfinder)",
-                 "folder of the official release (metadata/, imgs/), or one with images-Nx32x32.u8[.xz]",
-                 data::import_pathfinder);
-  data::PathfinderOptions& options = arguments->pathfinder;
-  options.jobs = std::max(1u, std::thread::hardware_concurrency());
-  CLI::Option* generate =
-      pathfinder->add_flag("--generate", arguments->generate, "draw the pictures instead of reading them");
-  generate->excludes("--from");
-  pathfinder->add_option("--size", options.size, "pictures: eight tenths train, one validates, one tests")
-      ->capture_default_str()
-      ->check(whole_number(10))  // fewer would leave a split empty
-      ->needs(generate);
-  pathfinder
-      ->add_option("--contour-length", options.contour_length,
-                   "dashes of a path: 6 easy, 9 intermediate, 14 hard")
-      ->capture_default_str()
-      ->check(whole_number(3))
-      ->needs(generate);
-  pathfinder->add_option("--seed", options.seed, "the same seed gives the same file")
-      ->capture_default_str()
-      ->check(whole_number(0))
-      ->needs(generate);
-  pathfinder->add_option("--jobs", options.jobs, "threads; never changes the file")
-      ->capture_default_str()
-      ->check(whole_number(1))
-      ->needs(generate);
-  add_import(data, action, "retrieval", "pairs of documents (Long Range Arena's Retrieval)",
-             "folder with new_aan_pairs.{train,eval,test}.tsv, or docs.tsv[.xz] and pairs.tsv[.xz]",
-             data::import_retrieval);
+  for (const std::string& name : train::task_names()) {
+    const train::TaskKind& task = train::task_kind(name);
+    if (!task.import) continue;
+    const auto [command, arguments] = add_import(data, action, task);
+    if (name == "pathfinder") add_generator(*command, *arguments);
+  }
 }
 
 }  // namespace edgewise::app

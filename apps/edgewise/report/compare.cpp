@@ -4,6 +4,7 @@
 #include <edgewise/plot/svg_plot.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/task_kinds.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -84,11 +85,11 @@ int compare_texts(const Groups& groups, const CompareArguments& arguments) {
 }
 
 // Of the run's test set; none, with the reason on stderr, where other data has taken its place.
-std::vector<Baseline> baselines_of(const Run& run) {
+std::vector<data::Baseline> baselines_of(const Run& run) {
   std::string why_not;
-  const auto dataset = data_of_run(run.data, run.folder.string(), run.recipe, why_not);
+  const tasks::TaskPtr task = task_of_run(run.data, run.folder.string(), run.recipe, why_not);
   if (!why_not.empty()) std::cerr << "no baselines: " << why_not << "\n";
-  return dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
+  return task ? task->baselines(data::Split::kTest) : std::vector<data::Baseline>();
 }
 
 int run(const CompareArguments& arguments) {
@@ -109,7 +110,7 @@ int run(const CompareArguments& arguments) {
       TORCH_CHECK_VALUE(runs[i].folder != runs[j].folder &&
                             !std::filesystem::equivalent(runs[i].folder, runs[j].folder, is_in_file),
                         "compare: expected different runs; got ", runs[i].folder.string(), " twice");
-  const auto is_text = [](const Run& r) { return r.recipe.data.name == "characters"; };
+  const auto is_text = [](const Run& r) { return train::task_kind(r.recipe).is_causal; };
   const auto texts = std::ranges::count_if(runs, is_text);
   TORCH_CHECK_VALUE(texts == 0 || texts == std::ssize(runs),
                     "compare: expected language models, or runs of other tasks; got ", texts, " and ",
@@ -136,9 +137,9 @@ int run(const CompareArguments& arguments) {
     }
     table.add(row);
   }
-  const std::vector<Baseline> beside = baselines_of(runs[0]);
-  for (const Baseline& b : beside) {
-    std::vector<std::string> row = {"(" + b.name + ")", "-", fixed(100 * b.accuracy, 2)};
+  const std::vector<data::Baseline> beside = baselines_of(runs[0]);
+  for (const data::Baseline& b : beside) {
+    std::vector<std::string> row = {"(" + b.name + ")", "-", fixed(100 * b.value, 2)};
     row.resize(header.size(), "-");
     table.add(row);
   }
@@ -168,7 +169,7 @@ int run(const CompareArguments& arguments) {
         poisson = poisson || train::sbm_options(recipe).law == EdgeLaw::kPoisson;
     }
     if (poisson) density.reference_lines.push_back({0.632, "1 - 1/e"});
-    for (const Baseline& b : beside) accuracy.reference_lines.push_back({b.accuracy, b.name});
+    for (const data::Baseline& b : beside) accuracy.reference_lines.push_back({b.value, b.name});
     std::vector<train::Panel> panels = {loss, density, accuracy};
     if (know_right) panels.insert(panels.end(), {precision, recall});
     io::write_file_atomically(arguments.svg, train::render_svg(panels, {.columns = 3}));

@@ -52,7 +52,7 @@ std::string table_of(const Rows& rows) {
 }
 
 // `beside`: what needs no attention at all, if the data is at hand.
-Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
+Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
   const train::Recipe& r = run.recipe;
   const bool is_sbm = train::attention_kind(r).reads("sbm");
   Rows rows = {{"task", r.data.name},
@@ -80,7 +80,8 @@ Rows summary_of(const Run& run, const std::vector<Baseline>& beside) {
                       percent(run.test->accuracy) +
                           (run.is_best_look ? ", the best look at the test set, which validates here"
                                             : ", of the checkpoint that was best on validation"));
-    for (const Baseline& baseline : beside) rows.emplace_back(baseline.name, percent(baseline.accuracy));
+    for (const data::Baseline& baseline : beside)
+      rows.emplace_back(baseline.name, run.test->bits ? fixed(baseline.value, 4) : percent(baseline.value));
     rows.emplace_back("test loss", fixed(run.test->loss, 4));
     rows.emplace_back("test density", percent(run.test->mean_density()));
   } else {
@@ -147,9 +148,9 @@ int run(const ReportArguments& arguments) {
   const train::Recipe recipe =
       train::load_recipe((read.folder / "config.toml").string(), arguments.overrides);
   std::string no_data;
-  const auto dataset = data_of_run(read.data, read.folder.string(), recipe, no_data);
-  const std::vector<Baseline> beside =
-      dataset ? baselines(*dataset, data::Split::kTest) : std::vector<Baseline>();
+  const tasks::TaskPtr task = task_of_run(read.data, read.folder.string(), recipe, no_data);
+  const std::vector<data::Baseline> beside =
+      task ? task->baselines(data::Split::kTest) : std::vector<data::Baseline>();
   const bool has_edges = !read.head_densities.empty() &&
                          !train::attention_kind(recipe).make(recipe, recipe.model.max_length).is_dense();
 

@@ -1,10 +1,11 @@
 // Where the heads of a trained model look on Image and Pathfinder inputs: for every pixel the share of
 // queries that have an edge to it. Masked pixels (data.mask_zero) are neither queries nor keys.
-#include <edgewise/data/byte_dataset.h>
+#include <edgewise/data/byte_examples.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
+#include <edgewise/train/task_kinds.h>
 #include <torch/nn/functional.h>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "data/datasets.h"
 #include "data/readers/png.h"
 #include "report/report.h"
 #include "table.h"
@@ -94,7 +94,7 @@ void count_edges(const EdgeSet& edges, size_t layer, const at::Tensor& mask,
   }
 }
 
-std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset, const train::Recipe& recipe,
+std::vector<PictureFigures> look(Model& model, const data::Dataset& dataset, const train::Recipe& recipe,
                                  int64_t count) {
   constexpr int64_t kBatch = 8;
   torch::NoGradGuard no_grad;
@@ -104,13 +104,11 @@ std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset,
   for (int64_t first = 0; first < count; first += kBatch) {
     std::vector<int64_t> indices;
     for (int64_t i = first; i < std::min(first + kBatch, count); ++i) indices.push_back(i);
-    const data::Batch batch = dataset.batch(data::Split::kTest, indices);
-    ModelInput input;
-    input.tokens = batch.tokens;
-    input.masks = batch.masks;
-    input.random = train::evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, first);
-    input.keep_edges = true;
-    const ModelOutput output = model.forward(input);
+    const Batch batch = dataset.batch(data::Split::kTest, indices);
+    const ModelOutput output =
+        model.forward({.batch = batch,
+                       .random = train::evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, first),
+                       .keep_edges = true});
     namespace F = torch::nn::functional;
     const at::Tensor losses =
         F::cross_entropy(output.logits, batch.labels, F::CrossEntropyFuncOptions().reduction(torch::kNone));
@@ -118,19 +116,20 @@ std::vector<PictureFigures> look(Model& model, const data::ByteDataset& dataset,
     const size_t begin = all.size();
     for (size_t i = 0; i < indices.size(); ++i) {
       const auto at = static_cast<int64_t>(i);
-      const auto pixels = dataset.sequence(data::Split::kTest, indices[i]);
+      const at::Tensor pixels = batch.towers[0].tokens[at].to(at::kByte).contiguous();  // as they were read
       PictureFigures figures;
       figures.index = indices[i];
       figures.label = batch.labels[at].item<int64_t>();
       figures.predicted = predicted[at].item<int64_t>();
       figures.loss = losses[at].item<double>();
-      figures.pixels.assign(pixels.begin(), pixels.end());
-      figures.key_shares.assign(heads, std::vector<double>(pixels.size()));
+      figures.pixels.assign(pixels.const_data_ptr<uint8_t>(),
+                            pixels.const_data_ptr<uint8_t>() + pixels.numel());
+      figures.key_shares.assign(heads, std::vector<double>(figures.pixels.size()));
       figures.densities.resize(heads);
       all.push_back(std::move(figures));
     }
     for (size_t layer = 0; layer < output.edges.size(); ++layer)
-      count_edges(output.edges[layer], layer, batch.masks[0], std::span(all).subspan(begin));
+      count_edges(output.edges[layer], layer, batch.towers[0].mask, std::span(all).subspan(begin));
   }
   return all;
 }
@@ -145,7 +144,7 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
   };
   const std::filesystem::path checkpoint =
       std::filesystem::exists(file("best")) ? file("best") : file("last");
-  if (task != "image" && task != "pathfinder") {
+  if (!train::task_kind(recipe).reads("symmetries")) {
     why_not = "the inputs of " + task + " are no pictures";
   } else if (!train::attention_kind(recipe).make(recipe, recipe.model.max_length).edges) {
     why_not = "attention of kind " + recipe.attention.kind + " has no edges";
@@ -157,21 +156,22 @@ std::optional<Pictures> look_at_pictures(const std::filesystem::path& run, const
   if (!why_not.empty()) return std::nullopt;
   train::Recipe whole = recipe;
   whole.data.drop_masked = false;  // a token per pixel, in order: what the pictures are made of
-  const auto dataset = std::dynamic_pointer_cast<const data::ByteDataset>(open_dataset(whole));
-  const ModelPtr model = train::build_model(recipe, *dataset);
+  const tasks::TaskPtr opened = train::open_task(whole);
+  const data::Dataset& dataset = opened->data();
+  const ModelPtr model = train::build_model(recipe, *opened);
   try {
     train::load_checkpoint(checkpoint.string(), *model);
   } catch (const c10::Error& error) {  // the curves are worth a report without it
     why_not = error.what_without_backtrace();
     return std::nullopt;
   }
-  const int64_t count = std::min(options.look_at, dataset->size(data::Split::kTest));
-  std::vector<PictureFigures> all = look(*model, *dataset, recipe, count);
+  const int64_t count = std::min(options.look_at, dataset.size(data::Split::kTest));
+  std::vector<PictureFigures> all = look(*model, dataset, recipe, count);
   std::ranges::sort(all, {}, &PictureFigures::loss);
   const auto shown = static_cast<size_t>(std::min(options.show, count / 2));
   Pictures result;
   result.looked_at = count;
-  result.side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(dataset->max_length()))));
+  result.side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(dataset.max_length()))));
   result.checkpoint = checkpoint.filename().string();
   result.easy.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown));
   result.hard.assign(all.rbegin(), all.rbegin() + static_cast<std::ptrdiff_t>(shown));

@@ -357,11 +357,11 @@ FirstToken first_token_accuracy(const std::vector<Run>& runs) {
     const std::string& path = run.recipe.data.path;
     if (!tried.emplace(path, run.data).second) continue;
     std::string why_not;
-    const auto dataset = data_of_run(run.data, run.folder.string(), run.recipe, why_not);
+    const tasks::TaskPtr task = task_of_run(run.data, run.folder.string(), run.recipe, why_not);
     if (!why_not.empty()) std::cerr << "no first-token baseline of a test set: " << why_not << "\n";
-    if (!dataset) continue;
-    for (const Baseline& baseline : baselines(*dataset, data::Split::kTest)) {
-      if (baseline.name == "first token only") return {100 * baseline.accuracy, "on the test set in " + path};
+    if (!task) continue;
+    for (const data::Baseline& baseline : task->baselines(data::Split::kTest)) {
+      if (baseline.name == "first token only") return {100 * baseline.value, "on the test set in " + path};
     }
   }
   return {};

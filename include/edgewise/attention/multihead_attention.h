@@ -3,7 +3,7 @@
 //
 // Parameters are named and shaped as in Python's nn.MultiheadAttention (in_proj_weight, in_proj_bias,
 // out_proj.weight, out_proj.bias), so weights interchange. Without a source or a method it is ordinary dense
-// attention.
+// attention. CausalEdgeAttention is the same in a decoder.
 #pragma once
 
 #include <edgewise/attention/attention_method.h>
@@ -35,18 +35,15 @@ struct MultiheadEdgeAttentionOptions {
   bool in_proj_bias = true;
 };
 
-class MultiheadEdgeAttentionImpl : public CausalAttention {
+class MultiheadEdgeAttentionImpl : public virtual SelfAttention {
  public:
   explicit MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOptions options);
 
-  // x [B, N, E], key_mask [B, N] bool (true = valid token). A query with no key, or that is padding, attends
-  // to nothing: its output is out_proj.bias.
+  // A query with no key, or that is padding, attends to nothing: its output is out_proj.bias. Has no memory.
+  AttentionOutput attend(const AttentionInput& input) override;
+  // The same in brief: x [B, N, E], key_mask [B, N] bool (true = valid token).
   AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& key_mask = std::nullopt,
                           const RandomStream& random = {}, bool keep_edges = false);
-  // The same for a decoder: needs is_causal. Has no memory.
-  AttentionOutput attend(const CausalInput& input) override;
-  std::string causal_refusal() const override;
-  std::string cache_refusal() const override;
 
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
@@ -56,17 +53,28 @@ class MultiheadEdgeAttentionImpl : public CausalAttention {
   at::Tensor in_proj_bias;    // [3E] or [2E]; undefined without bias
   torch::nn::Linear out_proj{nullptr};
 
- private:
+ protected:
   struct Heads;  // q, k, v: [B, H, N, D]
   Heads project(const at::Tensor& x) const;
-  at::Tensor merge(const at::Tensor& attended);  // [B, H, N, D] -> [B, N, E]
+  // Without the cache's rows: `heads` has them.
+  AttentionOutput attend_heads(const Heads& heads, const AttentionInput& input);
+
+ private:
   AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
-  AttentionOutput attend_edges(const Heads& heads, const std::optional<at::Tensor>& key_mask,
-                               const RandomStream& random, bool keep_edges, const at::Tensor& x,
-                               RowBuffer* known_keys = nullptr);
-  AttentionOutput attend_method(const Heads& heads, const std::optional<at::Tensor>& key_mask,
-                                const RandomStream& random) const;
+  AttentionOutput attend_edges(const Heads& heads, const AttentionInput& input);
+  AttentionOutput attend_method(const Heads& heads, const AttentionInput& input) const;
 };
 TORCH_MODULE(MultiheadEdgeAttention);
+
+// For decoders: is_causal whatever the options say, and with a cache. No method.
+class CausalEdgeAttentionImpl : public MultiheadEdgeAttentionImpl, public CausalAttention {
+ public:
+  explicit CausalEdgeAttentionImpl(MultiheadEdgeAttentionOptions options);
+
+  AttentionOutput attend(const AttentionInput& input) override;
+  std::string causal_refusal() const override;
+  std::string cache_refusal() const override;
+};
+TORCH_MODULE(CausalEdgeAttention);
 
 }  // namespace edgewise

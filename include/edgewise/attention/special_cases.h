@@ -2,6 +2,7 @@
 // and BP-Transformer. (Vanilla attention is MultiheadEdgeAttention with FullEdges, or without a source.)
 //
 // Each takes another source in place of its own edges, for example SacEdges with these edges as candidates.
+// The source learns by reward, if at all: the scores here say nothing about single edges.
 // As in the published models, projections have no bias. Scores run in plain ATen, linear in edges
 // (ops/scored_attention.h); Transformer-XL, which leaves no pair out, and wide spans use matrix products over
 // all pairs instead.
@@ -16,6 +17,8 @@
 #include <optional>
 
 namespace edgewise {
+
+struct SpecialHeads;  // queries, keys, values
 
 // ---- Transformer-XL: s_ij = [(q_i + u) . k_j + (q_i + v) . (W_r r_{p - j})] / sqrt(D) ----
 
@@ -39,9 +42,11 @@ class TransformerXlAttentionImpl : public CausalAttention {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& memory = {},
                      const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const RandomStream& random = {});
-  AttentionOutput attend(const CausalInput& input) override;
+  AttentionOutput attend(const AttentionInput& input) override;
   int64_t memory() const override { return options.memory; }
   bool is_relative() const override { return true; }
+  std::string causal_refusal() const override;
+  std::string cache_refusal() const override;
   // The last options.memory states of [memory ; x], detached: the memory of the next segment.
   at::Tensor next_memory(const at::Tensor& memory, const at::Tensor& x) const;
 
@@ -54,6 +59,8 @@ class TransformerXlAttentionImpl : public CausalAttention {
                            const at::Tensor& like);  // W_r r of distances 0 .. count - 1: [H, count, D]
   at::Tensor attend_all(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const at::Tensor& positions) const;
+  at::Tensor attend_edges(const AttentionInput& input, const SpecialHeads& heads, const at::Tensor& positions,
+                          AttentionOutput& result);
 };
 TORCH_MODULE(TransformerXlAttention);
 
@@ -86,9 +93,11 @@ class AdaptiveSpanAttentionImpl : public CausalAttention {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& memory = {},
                      const std::optional<at::Tensor>& key_mask = std::nullopt,
                      const RandomStream& random = {});
-  AttentionOutput attend(const CausalInput& input) override;
+  AttentionOutput attend(const AttentionInput& input) override;
   int64_t memory() const override { return options.memory; }
   bool is_relative() const override { return true; }
+  std::string causal_refusal() const override;
+  std::string cache_refusal() const override;
   at::Tensor loss() const override;
   void after_step() override;
 
@@ -101,7 +110,8 @@ class AdaptiveSpanAttentionImpl : public CausalAttention {
   bool uses_all_pairs(const at::Tensor& query, int64_t keys) const;
   at::Tensor edges_per_query(int64_t queries, int64_t keys) const;  // causal, without a mask: [H, L] int64
   at::Tensor attend_all(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const;
-  at::Tensor attend_edges(const EdgeRequest& request, const at::Tensor& value);
+  EdgeChoice choose(const EdgeRequest& request);
+  at::Tensor attend_edges(const EdgeRequest& request, const at::Tensor& value, const EdgeSet& edges);
 };
 TORCH_MODULE(AdaptiveSpanAttention);
 
@@ -123,11 +133,12 @@ class TreeAttentionImpl : public CausalAttention {
                      const RandomStream& random = {});
   // input.x holds nodes. With a cache: the new tokens and the spans that they complete (new_rows); a span
   // that is not complete is nobody's key yet.
-  AttentionOutput attend(const CausalInput& input) override;
+  AttentionOutput attend(const AttentionInput& input) override;
   bool is_relative() const override { return true; }
   int64_t extra_rows() const override { return tree->graph().nodes - options.tree.tokens; }
   std::vector<int64_t> new_rows(int64_t first, int64_t count) const override;
   std::string causal_refusal() const override;
+  std::string cache_refusal() const override;
   // Tokens, and zeros for the span nodes, as the published model begins: [B, tokens, E] -> [B, nodes, E].
   at::Tensor start(const at::Tensor& tokens) const;
 
@@ -144,8 +155,7 @@ class TreeAttentionImpl : public CausalAttention {
   };
   const Edges& own_edges(const EdgeRequest& request);
   Edges row_edges(const std::vector<int64_t>& rows, const at::Tensor& query) const;
-  at::Tensor attend_edges(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          const Edges& edges);
+  at::Tensor attend_edges(const SpecialHeads& heads, const Edges& edges);
 
   std::optional<Edges> own_;
 };

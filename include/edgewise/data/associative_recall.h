@@ -30,10 +30,12 @@ class AssociativeRecall : public Dataset {
   int64_t vocabulary() const override { return 1 + options_.keys * (options_.values + 1); }
   int64_t classes() const override { return options_.values; }
   int64_t max_length() const override { return options_.length; }
-  bool labels_tokens() const override { return true; }
   Batch batch(Split split,
               std::span<const int64_t> indices) const override;  // facts have no target: label -1
   at::Tensor right_edges(const Batch& batch) const override;
+  std::vector<Baseline> baselines(Split) const override {
+    return {{"a guess", 1 / static_cast<double>(options_.values)}};
+  }
 
  private:
   AssociativeRecallOptions options_;

@@ -8,15 +8,25 @@
 
 namespace edgewise::data {
 
+// Which examples each batch of a sequence of batches holds.
+class Order {
+ public:
+  virtual ~Order() = default;
+  virtual std::vector<int64_t> indices(int64_t batch) = 0;  // batch counts from 0
+  // Whether nothing stands before the rows of this batch: else they go on where those of the one before
+  // ended.
+  virtual bool is_beginning(int64_t /*batch*/) const { return true; }
+};
+
 // The indices of every training step. Each pass over the dataset is a new permutation; batches may straddle
 // passes, so no example is dropped. A step's indices depend on (seed, step) only, so resuming needs no saved
 // state. Steps taken in order cost O(batch) each (amortised); jumping to another pass costs one shuffle. Not
 // thread-safe.
-class BatchOrder {
+class BatchOrder : public Order {
  public:
   BatchOrder(int64_t dataset_size, int64_t batch_size, uint64_t seed);
 
-  std::vector<int64_t> indices(int64_t step);  // step counts from 0
+  std::vector<int64_t> indices(int64_t step) override;
 
  private:
   void shuffle(int64_t pass);

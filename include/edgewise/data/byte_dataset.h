@@ -46,9 +46,11 @@ class ByteDataset : public Dataset {
   int64_t vocabulary() const override { return options_.vocabulary; }
   int64_t classes() const override { return options_.classes; }
   int64_t max_length() const override { return options_.pad_to; }
-  bool labels_tokens() const override { return false; }
   int64_t length(Split split, int64_t index) const override;
   Batch batch(Split split, std::span<const int64_t> indices) const override;
+  std::vector<Baseline> baselines(Split split) const override {
+    return {{"most frequent label of train", majority_accuracy(split)}};
+  }
 
   // The bytes an example is made of, e.g. the pixels of an image, before symmetries.
   std::span<const uint8_t> sequence(Split split, int64_t index, int64_t tower = 0) const;

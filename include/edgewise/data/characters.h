@@ -23,13 +23,14 @@ class Characters : public Dataset {
   int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
   int64_t classes() const override { return vocabulary(); }
   int64_t max_length() const override { return context_; }
-  bool labels_tokens() const override { return true; }
-  bool is_text() const override { return true; }
   Batch batch(Split split, std::span<const int64_t> indices) const override;  // without masks
 
-  const std::vector<uint8_t>& bytes() const { return bytes_; }  // token id -> byte
-  int64_t characters(Split split) const;                        // bytes of the split
-  double unigram_bits() const;  // bits per character of the test split under the frequencies of train
+  const std::vector<uint8_t>& bytes() const override { return bytes_; }  // token id -> byte
+  std::vector<Baseline> baselines(Split split) const override;
+  std::string summary() const override;
+  int64_t characters(Split split) const;  // bytes of the split
+  // Bits per character of a split under the frequencies of train.
+  double unigram_bits(Split split = Split::kTest) const;
 
  private:
   std::string name_;

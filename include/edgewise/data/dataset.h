@@ -1,7 +1,7 @@
 // Dataset: examples by index, in splits. Batches are padded to one length; padding is token 0 and mask false.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <edgewise/models/batch.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,18 +16,10 @@ enum class Split { kTrain, kValidation, kTest };
 Split parse_split(std::string_view name);  // "train" | "validation" | "test"
 std::string_view to_string(Split split);
 
-struct Batch {
-  std::vector<at::Tensor> tokens;  // one [B, N] int64 per tower (one tower, or two for retrieval)
-  std::vector<at::Tensor> masks;   // one [B, N] bool per tower, true = valid token
-  at::Tensor labels;               // [B] int64, or [B, N] int64 for token classification, -1 = no target
-  // A part of the batch may be cut to its own longest item, rounded up to a multiple of this; 0 = the length
-  // is fixed, padding is part of the task.
-  int64_t trim_multiple = 0;
-  // Where each token stands in its sequence, one [B, N] int64 per tower; empty = token n stands at n.
-  std::vector<at::Tensor> positions = {};
-  int64_t sequence_length = 0;  // with positions: of the whole sequence, for means over all of it
-
-  int64_t size() const { return tokens.empty() ? 0 : tokens[0].size(0); }
+// What a figure is worth: that of an answer that needs no attention at all, by name.
+struct Baseline {
+  std::string name;
+  double value;
 };
 
 class Dataset {
@@ -38,11 +30,11 @@ class Dataset {
   virtual int64_t vocabulary() const = 0;       // token ids are below this
   virtual int64_t classes() const = 0;
   virtual int64_t max_length() const = 0;  // longest padded length
-  virtual bool labels_tokens() const = 0;  // labels are [B, N] instead of [B]
-  // Examples follow one another as pieces of one text, labels are the next tokens: a model may carry a memory
-  // from one to the next, so that batches are rows of StreamRows (batches.h), and losses are bits per
-  // character.
-  virtual bool is_text() const { return false; }
+  virtual int64_t features() const {
+    return 0;
+  }  // numbers per token beside its id; without ids: vocabulary 0
+  // What token ids stand for in a text, where each is a byte; empty for all other data.
+  virtual const std::vector<uint8_t>& bytes() const;
   // Tokens of an example before padding (of the longer of two towers): examples of similar length share a
   // micro-batch.
   virtual int64_t length(Split, int64_t /*index*/) const { return max_length(); }
@@ -51,6 +43,10 @@ class Dataset {
   // Which edges answer the question, for tasks that know: [B, N, N] bool, query by key. Undefined for the
   // others.
   virtual at::Tensor right_edges(const Batch& batch) const;
+  // In units of the task's metric, on a split.
+  virtual std::vector<Baseline> baselines(Split) const { return {}; }
+  // For people: its name, and what is special about it.
+  virtual std::string summary() const { return name(); }
 };
 
 }  // namespace edgewise::data

@@ -26,9 +26,9 @@ class RepeatedTokens : public Dataset {
   int64_t vocabulary() const override { return options_.length + 1; }  // 0 stays padding
   int64_t classes() const override { return 2; }
   int64_t max_length() const override { return options_.length; }
-  bool labels_tokens() const override { return true; }
   Batch batch(Split split, std::span<const int64_t> indices) const override;
   at::Tensor right_edges(const Batch& batch) const override;  // to the same token elsewhere
+  std::vector<Baseline> baselines(Split) const override { return {{"majority class", majority_accuracy()}}; }
 
   // Expected accuracy of always answering with the more frequent label: 1 - (1 - 1/N)^(N-1), 63.2 % for large
   // N.

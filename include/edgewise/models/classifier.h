@@ -1,6 +1,7 @@
 // Classifiers on top of the encoder: one label per sequence, per token, or per pair of sequences.
 #pragma once
 
+#include <edgewise/models/encoder.h>
 #include <edgewise/models/model.h>
 
 #include <torch/nn/modules/linear.h>
@@ -32,12 +33,11 @@ class Classifier : public Model {
  protected:
   explicit Classifier(ClassifierOptions options);
 
-  struct Tower {
-    EncoderOutput encoded;
-    std::optional<at::Tensor> mask;
-  };
-  // Runs the encoder on every tower and collects everything of ModelOutput but the logits.
-  std::vector<Tower> encode(const ModelInput& input, size_t towers, ModelOutput& output);
+  // Runs the encoder on every tower: their states [B, N, dim]. Collects everything of ModelOutput but the
+  // logits.
+  std::vector<at::Tensor> encode(const ModelInput& input, size_t towers, ModelOutput& output);
+  // The mean of a tower's states: [B, dim].
+  at::Tensor pooled(const ModelInput& input, const std::vector<at::Tensor>& states, size_t tower) const;
 };
 using ClassifierPtr = std::shared_ptr<Classifier>;
 

@@ -1,17 +1,16 @@
 // Encoder: tokens to states. The pre-norm Transformer encoder of the SBM paper's experiments, with any edge
 // source.
 //
-//   x = dropout(token + position);  x += dropout(attention(norm1(x)));  x += mlp(norm2(x));  norm(x) * mask
+//   x = dropout(token + position + W features);  x = block(x), layer by layer;  norm(x) * mask
 //
-// Parameter names follow Python's nn.TransformerEncoder(norm_first=True, activation="gelu").
+// Parameter names follow Python's nn.TransformerEncoder.
 #pragma once
 
 #include <edgewise/attention/multihead_attention.h>
+#include <edgewise/models/batch.h>
+#include <edgewise/models/block.h>
 
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include <torch/nn/pimpl.h>
 
 #include <functional>
 #include <string>
@@ -31,11 +30,9 @@ using EdgeSourceFactory = std::function<EdgeSourcePtr(int64_t layer)>;
 // attention.
 using AttentionMethodFactory = std::function<AttentionMethodPtr(int64_t layer)>;
 
-// Called with the name and value of every intermediate state, in the order they are computed.
-using ActivationWatcher = std::function<void(const std::string& name, const at::Tensor& value)>;
-
 struct EncoderOptions {
-  int64_t vocabulary = 0;
+  int64_t vocabulary = 0;  // of the tokens; 0 = none, features alone
+  int64_t features = 0;    // F, numbers per token beside its id or in place of it
   int64_t max_length = 0;  // sequences may be shorter, never longer
   int64_t layers = 2;
   int64_t dim = 64;
@@ -55,40 +52,15 @@ struct EncoderOptions {
 };
 
 struct EncoderInput {
-  at::Tensor tokens;               // [B, N] int64
-  std::optional<at::Tensor> mask;  // [B, N] bool, true = valid token; absent = all valid
-  at::Tensor positions = {};       // [B, N] int64 below max_length; undefined = token n stands at n
-  RandomStream random;             // layer l of the encoder uses random.layer + l
+  Tower tower;
+  RandomStream random = {};  // layer l of the encoder uses random.layer + l
   bool keep_edges = false;
-  ActivationWatcher watch;
+  ActivationWatcher watch = {};
 };
 
-struct EncoderOutput {
-  at::Tensor states;      // [B, N, dim], 0 at padding
-  at::Tensor densities;   // [layers, H] double, detached
-  at::Tensor penalty;     // scalar, mean over the learning layers and their heads; undefined when none learns
-  at::Tensor edge_count;  // over all layers: int64, a number on the device
-  std::vector<EdgeSet> edges;        // one per layer with a source, when asked for
-  std::vector<EdgePolicy> policies;  // one per layer whose source learns by reward, in training
+struct EncoderOutput : StackOutput {
+  at::Tensor states;  // [B, N, dim], 0 at padding
 };
-
-class EncoderLayerImpl : public torch::nn::Module {
- public:
-  EncoderLayerImpl(const EncoderOptions& options, int64_t layer);
-
-  // Changes x [B, N, dim] by both residual branches; `output` of the result is the new x.
-  AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& mask,
-                          const RandomStream& random, bool keep_edges,
-                          const std::function<void(const char*, const at::Tensor&)>& watch = {});
-
-  MultiheadEdgeAttention self_attn{nullptr};
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};  // empty without norm
-
- private:
-  double dropout_;
-};
-TORCH_MODULE(EncoderLayer);
 
 class EncoderImpl : public torch::nn::Module {
  public:
@@ -97,13 +69,14 @@ class EncoderImpl : public torch::nn::Module {
   EncoderOutput forward(const EncoderInput& input);
 
   EncoderOptions options;
-  torch::nn::Embedding token_embedding{nullptr};
+  torch::nn::Embedding token_embedding{nullptr};     // empty without a vocabulary
   torch::nn::Embedding position_embedding{nullptr};  // empty without positions
-  std::vector<EncoderLayer> layers;
+  torch::nn::Linear feature_projection{nullptr};     // empty without features
+  std::vector<PreNormBlock> layers;
   torch::nn::LayerNorm norm{nullptr};
 
  private:
-  at::Tensor embed(const EncoderInput& input) const;
+  at::Tensor embed(const Tower& tower);
 };
 TORCH_MODULE(Encoder);
 

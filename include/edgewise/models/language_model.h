@@ -1,19 +1,17 @@
 // LanguageModel: a decoder that predicts the next token, over any causal attention.
 //
-//   x = dropout(token + position);  x += dropout(attention(norm1(x)));  x += mlp(norm2(x));  logits = W
-//   norm(x)
+//   x = dropout(token + position);  x = block(x), layer by layer;  logits = W norm(x)
 //
-// Pre-norm, as the encoder. Attention that knows positions by itself (Transformer-XL, Adaptive Span,
+// Attention that knows positions by itself (Transformer-XL, Adaptive Span,
 // BP-Transformer) gets no position embedding; attention with a memory carries the inputs of every layer from
 // one segment of a text to the next. With a cache a new token costs one row per layer.
 #pragma once
 
+#include <edgewise/attention/causal_attention.h>
+#include <edgewise/models/encoder.h>
 #include <edgewise/models/model.h>
 
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include <torch/nn/pimpl.h>
 
 #include <functional>
 #include <string>
@@ -44,23 +42,6 @@ struct DecoderCache {
   int64_t length = 0;  // tokens read; positions in the window
 };
 
-class DecoderLayerImpl : public torch::nn::Module {
- public:
-  DecoderLayerImpl(const LanguageModelOptions& options, int64_t layer);
-
-  // Changes input.x [B, N, dim] by both residual branches; input.memory holds earlier x, before the norm.
-  AttentionOutput forward(CausalInput input,
-                          const std::function<void(const char*, const at::Tensor&)>& watch = {});
-
-  CausalAttentionPtr self_attn;
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};  // empty without norm
-
- private:
-  double dropout_;
-};
-TORCH_MODULE(DecoderLayer);
-
 class LanguageModelImpl : public Model {
  public:
   explicit LanguageModelImpl(LanguageModelOptions options);
@@ -82,14 +63,16 @@ class LanguageModelImpl : public Model {
   at::Tensor bytes;  // [vocabulary] uint8: a checkpoint says what its tokens mean
   torch::nn::Embedding token_embedding{nullptr};
   torch::nn::Embedding position_embedding{nullptr};  // empty without positions
-  std::vector<DecoderLayer> layers;
+  std::vector<PreNormBlock> layers;
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear output{nullptr};  // empty when tied
 
  private:
   at::Tensor embed(const at::Tensor& tokens, int64_t first, int64_t extra_rows) const;
   at::Tensor logits(const at::Tensor& x, int64_t tokens);
-  const CausalAttention& attention() const { return *layers.front()->self_attn; }
+  const CausalAttention& attention() const { return *attentions_.front(); }
+
+  std::vector<CausalAttentionPtr> attentions_;  // of the layers
 };
 TORCH_MODULE(LanguageModel);
 

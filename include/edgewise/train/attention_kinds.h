@@ -50,7 +50,9 @@ struct AttentionKind {
 
   // Why a model whose tokens may not see later ones cannot have it; "" = it can. Empty: it can.
   std::function<std::string(const Recipe&)> causal_refusal = {};
-  bool needs_text = false;  // stands for language models only
+  bool needs_text = false;   // stands for language models only
+  bool is_pattern = false;   // makes edges that nothing learns
+  bool takes_edges = false;  // those of attention.edges, a pattern, in place of its own
   // Why passes cannot be recorded in CUDA graphs; "" = they can. Empty: every step waits for the device.
   std::function<std::string(const Recipe&)> recording_refusal = {};
   // What a head computes; empty: nobody has counted.

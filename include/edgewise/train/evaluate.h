@@ -1,8 +1,8 @@
 // Evaluation of a model on a split: every example once, in order, without gradients.
 #pragma once
 
-#include <edgewise/data/dataset.h>
 #include <edgewise/models/model.h>
+#include <edgewise/tasks/task.h>
 #include <edgewise/train/precision.h>
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct EvaluationOptions {
 };
 
 struct Evaluation {
-  double loss = 0;                           // mean cross-entropy over targets
-  double accuracy = 0;                       // of targets
-  std::optional<double> bits_per_character;  // of texts: loss / ln 2
+  double loss = 0;                                   // mean over targets
+  double accuracy = 0;                               // of targets
+  const tasks::Metric* metric = &tasks::accuracy();  // of the task
   // [layers, H] double on the CPU: edges over valid pairs of all examples together, whatever the batch size.
   // Two towers: their average, batches weighted by the pairs of both.
   at::Tensor density;
@@ -39,18 +39,18 @@ struct Evaluation {
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
 
-  // What the best checkpoint has most of: accuracy, or for texts the bits per character below 0.
-  double score() const { return bits_per_character ? -*bits_per_character : accuracy; }
+  double value() const { return metric->of(loss, accuracy); }
+  double score() const { return metric->score(value()); }  // what the best checkpoint has most of
 };
 
 // The random numbers of evaluation: a range of steps that no training run reaches.
 RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
 
-// A text is read in batch_size parallel parts, each from its beginning (data::StreamRows): a model with a
-// memory carries it along, so that its figures depend a little on batch_size.
+// A text is read in batch_size parallel parts, each from its beginning (Task::evaluation_order): a model with
+// a memory carries it along, so that its figures depend a little on batch_size.
 //
 // Leaves the model in the mode (training or not) it was in.
-Evaluation evaluate(Model& model, const data::Dataset& dataset, data::Split split,
+Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
                     const EvaluationOptions& options = {});
 
 }  // namespace edgewise::train

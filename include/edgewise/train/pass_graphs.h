@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-namespace edgewise::data {
-class Dataset;
+namespace edgewise::tasks {
+class Task;
 }
 
 namespace edgewise::train {
@@ -41,6 +41,6 @@ class PassGraphs {
 };
 
 // Why the passes of this recipe cannot be recorded, and what to do; empty when they can.
-std::string pass_graphs_refusal(const Recipe& recipe, const data::Dataset& dataset);
+std::string pass_graphs_refusal(const Recipe& recipe, const tasks::Task& task);
 
 }  // namespace edgewise::train

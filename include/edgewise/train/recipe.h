@@ -15,7 +15,7 @@
 namespace edgewise::train {
 
 struct DataRecipe {
-  std::string name = "repeated_tokens";
+  std::string name = "repeated_tokens";  // of a task in the registry, <edgewise/train/task_kinds.h>
   std::string path;
   int64_t length = 64;
   int64_t train_size = 1'000'000;
@@ -50,7 +50,8 @@ struct ModelRecipe {
 };
 
 struct AttentionRecipe {
-  std::string kind = "dense";  // its name in the registry, <edgewise/train/attention_kinds.h>
+  std::string kind = "dense";        // its name in the registry, <edgewise/train/attention_kinds.h>
+  std::optional<std::string> edges;  // a kind whose edges it takes (AttentionKind::takes_edges)
   bool operator==(const AttentionRecipe&) const = default;
 };
 
@@ -59,6 +60,12 @@ struct AttentionRecipe {
 struct WindowRecipe {
   int64_t width = 64;
   bool operator==(const WindowRecipe&) const = default;
+};
+
+struct SegmentsRecipe {
+  int64_t length = 64;
+  int64_t memory = 64;
+  bool operator==(const SegmentsRecipe&) const = default;
 };
 
 struct RandomRecipe {
@@ -185,10 +192,11 @@ struct TrainRecipe {
   bool operator==(const TrainRecipe&) const = default;
 };
 
-// A value of a section that a kind of attention of a program's own has brought (AttentionKind::options).
+// A value of a section that an attention or a task of a program's own has brought (AttentionKind::options,
+// TaskKind::options).
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
-// A key of a kind's own section: [strided] stride = 8.
+// A key of such a section: [strided] stride = 8.
 struct OwnOption {
   std::string key;
   OptionValue value;  // the default, and with it the type
@@ -202,6 +210,7 @@ struct Recipe {
   ModelRecipe model;
   AttentionRecipe attention;
   WindowRecipe window;
+  SegmentsRecipe segments;
   RandomRecipe random;
   SbmRecipe sbm;
   SacRecipe sac;

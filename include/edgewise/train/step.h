@@ -2,9 +2,9 @@
 // gradient.
 #pragma once
 
-#include <edgewise/data/dataset.h>
 #include <edgewise/models/model.h>
 #include <edgewise/ops/random_stream.h>
+#include <edgewise/tasks/objective.h>
 #include <edgewise/train/precision.h>
 
 #include <cstdint>
@@ -17,6 +17,7 @@ namespace edgewise::train {
 class PassGraphs;
 
 struct StepOptions {
+  const tasks::Objective* objective = &tasks::cross_entropy();
   int64_t micro_batch = 0;    // items per forward pass; 0 = the whole batch
   double density_weight = 0;  // lambda: loss = cross-entropy + lambda * density
   // Whether the density's denominator counts padding (preset `published`): decides the weights of
@@ -69,14 +70,14 @@ class PendingReport {
 //
 // `memories`, for language models: per layer [B, M, dim] what stands before the batch (empty at the beginning
 // of a text); afterwards what stands before the next one. Empty for models without a memory.
-PendingReport begin_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+PendingReport begin_gradients(Model& model, const Batch& batch, const StepOptions& options,
                               const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
 // The same, and reads the report.
-StepReport accumulate_gradients(Model& model, const data::Batch& batch, const StepOptions& options,
+StepReport accumulate_gradients(Model& model, const Batch& batch, const StepOptions& options,
                                 const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
 
 // Throws the same error when the model's gradients are not finite.
-void check_gradient_norm(Model& model, double norm, const data::Batch& batch, const StepOptions& options,
+void check_gradient_norm(Model& model, double norm, const Batch& batch, const StepOptions& options,
                          const RandomStream& random);
 
 }  // namespace edgewise::train

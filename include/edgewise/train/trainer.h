@@ -9,7 +9,6 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <edgewise/data/dataset.h>
 #include <edgewise/models/model.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/recipe.h>
@@ -35,10 +34,9 @@ struct TrainerOptions {
 
 struct RunSummary {
   std::filesystem::path run_folder;
-  int64_t steps = 0;                              // finished
-  bool interrupted = false;                       // by SIGINT or SIGTERM; resume to continue
-  std::optional<double> best_accuracy;            // on validation; absent for texts
-  std::optional<double> best_bits_per_character;  // on validation, for texts
+  int64_t steps = 0;           // finished
+  bool interrupted = false;    // by SIGINT or SIGTERM; resume to continue
+  std::optional<double> best;  // on validation, of the task's metric
   int64_t best_step = 0;
   std::optional<Evaluation> test;  // of the best checkpoint; absent when interrupted
   double seconds = 0;
@@ -50,7 +48,9 @@ class Trainer {
  public:
   // Builds the model, then locks and opens the run folder; throws when a new run's folder is not empty, a
   // resumed one belongs to another recipe, or another Trainer, here or in another process, has the folder.
-  Trainer(Recipe recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
+  Trainer(Recipe recipe, tasks::TaskPtr task, TrainerOptions options);
+  // The task that the recipe names, over this data.
+  Trainer(const Recipe& recipe, std::shared_ptr<const data::Dataset> dataset, TrainerOptions options);
   ~Trainer();
 
   RunSummary run();

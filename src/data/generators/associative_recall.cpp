@@ -67,11 +67,11 @@ Batch AssociativeRecall::batch(Split split, std::span<const int64_t> indices) co
     token += length;
     label += length;
   }
-  return {{tokens}, {at::ones({items, length}, at::kBool)}, labels};
+  return {.towers = {{.tokens = tokens, .mask = at::ones({items, length}, at::kBool)}}, .labels = labels};
 }
 
 at::Tensor AssociativeRecall::right_edges(const Batch& batch) const {
-  const at::Tensor& tokens = batch.tokens.at(0);
+  const at::Tensor& tokens = batch.towers.at(0).tokens;
   const int64_t first_question = 1 + options_.keys * options_.values;
   const at::Tensor is_fact = tokens.ge(1).logical_and(tokens.lt(first_question));
   const at::Tensor is_question = tokens.ge(first_question);

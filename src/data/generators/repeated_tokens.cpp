@@ -56,11 +56,11 @@ Batch RepeatedTokens::batch(Split split, std::span<const int64_t> indices) const
     token += length;
     label += length;
   }
-  return {{tokens}, {at::ones({items, length}, at::kBool)}, labels, 0};
+  return {.towers = {{.tokens = tokens, .mask = at::ones({items, length}, at::kBool)}}, .labels = labels};
 }
 
 at::Tensor RepeatedTokens::right_edges(const Batch& batch) const {
-  const at::Tensor& tokens = batch.tokens.at(0);
+  const at::Tensor& tokens = batch.towers.at(0).tokens;
   const at::Tensor itself = at::eye(tokens.size(1), tokens.options().dtype(at::kBool));
   return tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).logical_and(itself.logical_not());
 }

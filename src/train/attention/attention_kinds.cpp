@@ -50,7 +50,7 @@ void register_attention(AttentionKind kind) {
     TORCH_CHECK_VALUE(!kinds_that_read(section).empty(),
                       "register_attention: expected sections that a recipe has; got '", section, "' of '",
                       kind.name, "'. Keys of its own go to options");
-  add_own_fields(kind.name, kind.options);
+  add_own_fields("attention.kind", kind.name, kind.options);
   kind.sections.push_back(kind.name);
   registry().push_back(std::move(kind));
 }
@@ -78,7 +78,13 @@ std::string attention_meaning(const std::string& kind) {
 }
 
 bool reads_section(const std::string& kind, const std::string& section) {
-  return !is_of_attention(section) || attention_kind(kind).reads(section);
+  return is_of_everybody(section) || attention_kind(kind).reads(section);
+}
+
+bool reads_section(const Recipe& recipe, const std::string& section) {
+  const std::optional<std::string>& edges = recipe.attention.edges;
+  return reads_section(recipe.attention.kind, section) || (edges && reads_section(*edges, section)) ||
+         section == recipe.data.name;
 }
 
 std::vector<std::string> kinds_that_read(const std::string& section) {

@@ -7,7 +7,7 @@
 
 namespace edgewise::train {
 
-std::vector<AttentionKind> pattern_kinds();        // dense, full, window, random
+std::vector<AttentionKind> pattern_kinds();        // dense, full, window, segments, random
 std::vector<AttentionKind> sbm_kinds();            // sbm, window+sbm
 std::vector<AttentionKind> sac_kinds();            // sac, window+sac
 std::vector<AttentionKind> approximation_kinds();  // linear .. nystromformer

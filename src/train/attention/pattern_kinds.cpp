@@ -1,5 +1,6 @@
 // Dense attention, and edges that nothing learns.
 #include <edgewise/edges/patterns.h>
+#include <edgewise/edges/special_case_edges.h>
 
 #include "train/attention/builtin_kinds.h"
 
@@ -39,6 +40,7 @@ std::vector<AttentionKind> pattern_kinds() {
                [](const Recipe&, int64_t) {
                  return LayerAttention{.edges = [](int64_t) { return std::make_shared<FullEdges>(); }};
                },
+           .is_pattern = true,
            .cost = edges_alone},
           {.name = "window",
            .meaning = "the neighbours of every query",
@@ -47,6 +49,19 @@ std::vector<AttentionKind> pattern_kinds() {
                [](const Recipe& recipe, int64_t) {
                  return LayerAttention{.edges = [recipe](int64_t) { return window_of(recipe); }};
                },
+           .is_pattern = true,
+           .cost = edges_alone},
+          {.name = "segments",
+           .meaning = "tokens up to the query's, of its segment and a memory before it (Transformer-XL's)",
+           .sections = {"segments"},
+           .make =
+               [](const Recipe& recipe, int64_t) {
+                 const SegmentEdgesOptions options{.segment = recipe.segments.length,
+                                                   .memory = recipe.segments.memory};
+                 return LayerAttention{
+                     .edges = [options](int64_t) { return std::make_shared<SegmentEdges>(options); }};
+               },
+           .is_pattern = true,
            .cost = edges_alone},
           {.name = "random",
            .meaning = "keys drawn uniformly, anew in every step",
@@ -57,6 +72,7 @@ std::vector<AttentionKind> pattern_kinds() {
                    return std::make_shared<RandomEdges>(alpha);
                  }};
                },
+           .is_pattern = true,
            .cost = edges_alone}};
 }
 

@@ -1,20 +1,39 @@
+// Models from recipes and checkpoints.
 #include <edgewise/train/build_model.h>
-
-#include <array>
 
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <edgewise/data/characters.h>
+#include <edgewise/io/safetensors.h>
 #include <edgewise/train/attention_kinds.h>
+#include <edgewise/train/checkpoint.h>
+#include <edgewise/train/task_kinds.h>
 
 namespace edgewise::train {
 namespace {
 
-// The number of sequences per example; a dataset says so only through its batches.
-size_t towers(const data::Dataset& dataset) {
-  constexpr std::array<int64_t, 1> kFirst = {0};
-  return dataset.batch(data::Split::kTrain, kFirst).tokens.size();
+// max_length: of the data.
+tasks::ModelPlan plan_of(const Recipe& recipe, int64_t max_length) {
+  const ModelRecipe& model = recipe.model;
+  const LayerAttention attention =
+      attention_kind(recipe).make(recipe, model.max_length > 0 ? model.max_length : max_length);
+  return {.encoder = {.max_length = model.max_length,
+                      .layers = model.layers,
+                      .dim = model.dim,
+                      .heads = model.heads,
+                      .hidden = model.hidden,
+                      .dropout = model.dropout,
+                      .attention_dropout = model.attention_dropout,
+                      .token_dropout = model.token_dropout,
+                      .positions = parse_positions(model.positions),
+                      .embedding_std = model.embedding_std,
+                      .edges = attention.edges,
+                      .method = attention.method,
+                      .shared_qk = attention.shared_qk,
+                      .in_proj_bias = attention.in_proj_bias},
+          .decoder = attention.decoder,
+          .pooling = parse_pooling(model.pooling),
+          .tied = model.tied};
 }
 
 }  // namespace
@@ -24,39 +43,36 @@ bool density_counts_padding(const Recipe& recipe) {
   return kind.counts_padding && kind.counts_padding(recipe);
 }
 
-ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
-  const ModelRecipe& model = recipe.model;
-  if (const auto* text = dynamic_cast<const data::Characters*>(&dataset))
-    return build_language_model(recipe, text->bytes()).ptr();
-  TORCH_CHECK_VALUE(model.max_length == 0 || model.max_length >= dataset.max_length(),
-                    "build_model: expected model.max_length of at least ", dataset.max_length(),
-                    ", the longest of ", dataset.name(), "; got ", model.max_length,
-                    ". Leave it out to take the dataset's.");
-  ClassifierOptions options;
-  options.encoder.vocabulary = dataset.vocabulary();
-  options.encoder.max_length = model.max_length > 0 ? model.max_length : dataset.max_length();
-  options.encoder.layers = model.layers;
-  options.encoder.dim = model.dim;
-  options.encoder.heads = model.heads;
-  options.encoder.hidden = model.hidden;
-  options.encoder.dropout = model.dropout;
-  options.encoder.attention_dropout = model.attention_dropout;
-  options.encoder.token_dropout = model.token_dropout;
-  options.encoder.positions = parse_positions(model.positions);
-  options.encoder.embedding_std = model.embedding_std;
-  const LayerAttention attention = attention_kind(recipe).make(recipe, options.encoder.max_length);
-  options.encoder.edges = attention.edges;
-  options.encoder.method = attention.method;
-  options.encoder.shared_qk = attention.shared_qk;
-  options.encoder.in_proj_bias = attention.in_proj_bias;
-  options.classes = dataset.classes();
-  options.pooling = parse_pooling(model.pooling);
-
-  const bool two_towers = towers(dataset) == 2;
+ModelPtr build_model(const Recipe& recipe, const tasks::Task& task) {
+  const tasks::ModelPlan plan = plan_of(recipe, task.data().max_length());
   torch::manual_seed(static_cast<uint64_t>(recipe.train.seed));
-  if (dataset.labels_tokens()) return TokenClassifier(options).ptr();
-  if (two_towers) return TwoTowerClassifier(options).ptr();
-  return SequenceClassifier(options).ptr();
+  return task.make_model(plan);
+}
+
+ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset) {
+  return build_model(recipe, *task_over(recipe, DatasetPtr(DatasetPtr(), &dataset)));
+}
+
+LanguageModel build_language_model(const Recipe& recipe, std::vector<uint8_t> bytes) {
+  TORCH_CHECK_VALUE(task_kind(recipe).is_causal, "build_language_model: expected the recipe of a text; got ",
+                    recipe.data.name);
+  tasks::ModelPlan plan = plan_of(recipe, recipe.data.length);
+  plan.encoder.max_length = recipe.data.length;
+  torch::manual_seed(static_cast<uint64_t>(recipe.train.seed));
+  return tasks::make_language_model(plan, std::move(bytes));
+}
+
+LanguageModel load_language_model(const Recipe& recipe, const std::string& checkpoint) {
+  const io::TensorFile file = io::load_safetensors(checkpoint);
+  const auto found = file.tensors.find("bytes");
+  TORCH_CHECK_VALUE(
+      found != file.tensors.end() && found->second.scalar_type() == at::kByte && found->second.dim() == 1,
+      "generate: expected the checkpoint of a language model; ", checkpoint,
+      " has no vocabulary (tensor 'bytes'). Train one with recipes/lm/*.toml.");
+  const uint8_t* const bytes = found->second.const_data_ptr<uint8_t>();
+  LanguageModel model = build_language_model(recipe, {bytes, bytes + found->second.numel()});
+  load_checkpoint(checkpoint, *model);
+  return model;
 }
 
 }  // namespace edgewise::train

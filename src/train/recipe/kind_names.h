@@ -1,5 +1,7 @@
-// What reading and writing recipes ask the registry of attentions, without torch's headers.
+// What reading and writing recipes ask the registries of attentions and of tasks, without torch's headers.
 #pragma once
+
+#include <edgewise/train/recipe.h>
 
 #include <string>
 #include <vector>
@@ -12,5 +14,12 @@ std::string attention_meaning(const std::string& kind);
 // everybody's.
 std::vector<std::string> kinds_that_read(const std::string& section);
 bool reads_section(const std::string& kind, const std::string& section);
+
+std::vector<std::string> task_names();  // in the order of the help
+std::string task_meaning(const std::string& task);
+
+// Whether a run reads the section: of its kind of attention, of the pattern in attention.edges, of its task,
+// or everybody's.
+bool reads_section(const Recipe& recipe, const std::string& section);
 
 }  // namespace edgewise::train

@@ -117,8 +117,10 @@ struct Entry {
   std::string where;
   bool is_override;
 
-  bool is(std::string_view a_section, std::string_view a_key) const {
-    return section == a_section && key == a_key;
+  // Whether it decides which other keys count.
+  bool is_choice() const {
+    return (section == "attention" && (key == "kind" || key == "edges")) ||
+           (section == "data" && key == "name");
   }
 };
 
@@ -189,15 +191,14 @@ class Reader {
   explicit Reader(std::vector<Entry> entries) : entries_(std::move(entries)) {}
 
   Recipe read() {
-    // Which keys count is up to the kind of attention.
     for (const Entry& entry : entries_)
-      if (entry.is("attention", "kind")) {
+      if (entry.is_choice()) {
         set_field(recipe_, known_field(entry.section, entry.key, entry.where), *entry.node, entry.where);
         if (!entry.is_override) file_kind_ = recipe_.attention.kind;
-        kind_is_override_ = entry.is_override;
+        choice_is_override_ = choice_is_override_ || entry.is_override;
       }
     for (const Entry& entry : entries_)
-      if (!entry.is("attention", "kind")) read_entry(entry);
+      if (!entry.is_choice()) read_entry(entry);
     check_old_head_dim(recipe_, head_dim_);
     return recipe_;
   }
@@ -208,14 +209,17 @@ class Reader {
     const OldKey old = old_key(entry.section, entry.key, kind);
     if (old.is_gone) return read_gone(entry, old);
     const RecipeField& field = known_field(old.section, old.key, entry.where);
-    if (reads_section(recipe_.attention.kind, field.section))
-      return set_field(recipe_, field, *entry.node, entry.where);
+    if (reads_section(recipe_, field.section)) return set_field(recipe_, field, *entry.node, entry.where);
     // Still a value that must be right.
     Recipe aside;
     set_field(aside, field, *entry.node, entry.where);
-    if (!entry.is_override && kind_is_override_) return;  // what the file says for another kind
+    if (!entry.is_override && choice_is_override_) return;  // what the file says for another kind
     // Former versions wrote down what no kind of the run reads.
     if (old.was_renamed && aside == Recipe()) return;
+    const bool is_of_task = kinds_that_read(field.section).empty();
+    TORCH_CHECK_VALUE(!is_of_task, entry.where, ": ", field.full_name(),
+                      " is not read by data.name = ", recipe_.data.name, ". Leave it out, or choose ",
+                      field.section);
     TORCH_CHECK_VALUE(false, entry.where, ": ", field.full_name(),
                       " is not read by attention.kind = ", recipe_.attention.kind, "; ",
                       readers_of(field.section), ". Leave it out, or choose another attention.kind");
@@ -235,7 +239,7 @@ class Reader {
   std::vector<Entry> entries_;
   Recipe recipe_;
   std::string file_kind_ = recipe_.attention.kind;
-  bool kind_is_override_ = false;
+  bool choice_is_override_ = false;
   OldHeadDim head_dim_;
 };
 

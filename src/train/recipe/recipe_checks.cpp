@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/task_kinds.h>
 
+#include "train/recipe/kind_names.h"
 #include "train/recipe/recipe_fields.h"
 
 namespace edgewise::train {
@@ -45,23 +47,44 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
 
 void check_attention(const Recipe& recipe, const std::string& name) {
   const AttentionKind& kind = attention_kind(recipe);
-  const bool is_text = recipe.data.name == "characters";
-  TORCH_CHECK_VALUE(is_text || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
+  const bool is_causal = task_kind(recipe).is_causal;
+  TORCH_CHECK_VALUE(is_causal || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
                     " with data.name = characters, as it stands here for a language model; found it with ",
                     recipe.data.name);
-  const std::string reason = is_text && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
+  const std::string reason = is_causal && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
   TORCH_CHECK_VALUE(
       reason.empty(), name,
       ": a language model predicts the next character and may not see it, but attention.kind = ", kind.name,
       " has no causal form here: ", reason, ". Use ", kinds_where([&](const AttentionKind& other) {
         return !other.causal_refusal || other.causal_refusal(recipe).empty();
       }));
+  if (!recipe.attention.edges) return;
+  TORCH_CHECK_VALUE(kind.takes_edges, name, ": expected attention.edges with attention.kind ",
+                    kinds_where([](const AttentionKind& other) { return other.takes_edges; }),
+                    ", which have scores of their own for the edges of another; found it with ", kind.name);
+  TORCH_CHECK_VALUE(attention_kind(*recipe.attention.edges).is_pattern, name,
+                    ": expected attention.edges to be ",
+                    kinds_where([](const AttentionKind& other) { return other.is_pattern; }),
+                    ", whose edges nothing learns; found ", *recipe.attention.edges);
 }
 
-// The option that `edgewise data` wants for a task besides --out.
-const char* source_of(const std::string& task) {
-  if (task == "listops") return "";
-  return task == "pathfinder" ? " --generate" : " --from FOLDER";
+// "image or pathfinder": tasks that read a key of [data].
+std::string tasks_that_read(const std::string& key) {
+  std::string text;
+  for (const std::string& name : task_names())
+    if (task_kind(name).reads(key)) text += (text.empty() ? "" : " or ") + name;
+  return text;
+}
+
+void check_data_keys(const Recipe& recipe, const std::string& name) {
+  const DataRecipe &data = recipe.data, defaults;
+  const auto check = [&](bool is_set, const std::string& key, const std::string& shown) {
+    TORCH_CHECK_VALUE(!is_set || task_kind(recipe).reads(key), name, ": expected data.", shown, " with ",
+                      tasks_that_read(key), " only; found it with ", data.name);
+  };
+  check(data.mask_zero != defaults.mask_zero, "mask_zero", "mask_zero");
+  check(data.symmetries != defaults.symmetries, "symmetries", "symmetries");
+  check(data.validation != defaults.validation, "validation", "validation = " + data.validation);
 }
 
 // Who shortens a run hears at once of everything that is to be lowered too.
@@ -89,9 +112,9 @@ void resolve_recipe(Recipe& recipe, const std::string& name) {
   TrainRecipe& train = recipe.train;
   TORCH_CHECK_VALUE(model.dim % model.heads == 0, name, ": expected model.heads to divide model.dim; found ",
                     model.heads, " and ", model.dim, "; change one of them");
-  // The options of a kind of one's own have their values from here on.
+  // The options of an attention or a task of one's own have their values from here on.
   for (const RecipeField& field : recipe_fields())
-    if (attention_kind(recipe).reads(field.section)) field.slot(recipe);
+    if (reads_section(recipe, field.section)) field.slot(recipe);
   // A smaller batch than the micro-batch is one micro-batch: --set train.batch=8 works on any recipe.
   if (train.micro_batch == 0 || train.micro_batch > train.batch) train.micro_batch = train.batch;
   TORCH_CHECK_VALUE(train.batch % train.micro_batch == 0, name,
@@ -101,30 +124,18 @@ void resolve_recipe(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(kernel == 0 || kernel % 2 == 1, name,
                     ": expected nystromformer.conv_kernel to be odd, or 0 for none; found ", kernel);
   check_schedule(train, name);
-  const std::string& task = recipe.data.name;
-  const bool generated = task == "repeated_tokens" || task == "associative_recall";
-  TORCH_CHECK_VALUE(
-      task != "characters" || !recipe.data.path.empty(), name,
-      ": expected data.path, a text file of any kind; found none; set it with --set data.path=FILE");
-  TORCH_CHECK_VALUE(
-      task != "characters" || model.token_dropout == 0, name,
-      ": expected model.token_dropout = 0 with characters, whose model predicts them all; found ",
-      model.token_dropout);
+  const TaskKind& task = task_kind(recipe);
+  TORCH_CHECK_VALUE(!task.is_causal || model.token_dropout == 0, name,
+                    ": expected model.token_dropout = 0 with ", task.name,
+                    ", whose model predicts them all; found ", model.token_dropout);
   check_attention(recipe, name);
-  TORCH_CHECK_VALUE(generated || !recipe.data.path.empty(), name, ": expected data.path, the folder of the ",
-                    task, " data; found none; make it with 'edgewise data ", task, source_of(task),
-                    " --out DATA' and set data.path=DATA");
-  TORCH_CHECK_VALUE(!recipe.data.mask_zero || task == "image" || task == "pathfinder", name,
-                    ": expected data.mask_zero with image or pathfinder only; found it with ", task);
+  TORCH_CHECK_VALUE(task.path.empty() || !recipe.data.path.empty(), name, ": expected data.path, ",
+                    task.path);
+  check_data_keys(recipe, name);
   check_drop_masked(recipe, name);
-  TORCH_CHECK_VALUE(recipe.data.symmetries == "none" || task == "image" || task == "pathfinder", name,
-                    ": expected data.symmetries with image or pathfinder only; found it with ", task);
-  TORCH_CHECK_VALUE(recipe.data.validation == "own" || task == "text", name,
-                    ": expected data.validation = test with text only; found it with ", task);
-  TORCH_CHECK_VALUE(
-      !(generated || task == "characters") || model.max_length == 0 || model.max_length >= recipe.data.length,
-      name, ": expected model.max_length to be at least data.length; found ", model.max_length, " and ",
-      recipe.data.length, "; model.max_length = 0 takes the dataset's");
+  TORCH_CHECK_VALUE(!task.reads("length") || model.max_length == 0 || model.max_length >= recipe.data.length,
+                    name, ": expected model.max_length to be at least data.length; found ", model.max_length,
+                    " and ", recipe.data.length, "; model.max_length = 0 takes the dataset's");
 }
 
 }  // namespace edgewise::train

@@ -56,7 +56,7 @@ std::vector<RecipeField> make_fields() {
   const char* const mode = "as its paper prints it, or as the SBM paper's comparison computes it";
   // clang-format off
   return {
-      field(data, &D::name, "data.name", "the task", one_of({"repeated_tokens", "associative_recall", "listops", "image", "text", "pathfinder", "retrieval", "characters"})),
+      field(data, &D::name, "data.name", "the task", one_of(task_names())),
       field(data, &D::path, "data.path", "characters: a text file; listops to retrieval: the folder that 'edgewise data NAME --out' filled"),
       field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters: tokens per sequence", at_least(1)),
       field(data, &D::train_size, "data.train_size", "repeated_tokens, associative_recall: training sequences", at_least(1)),
@@ -85,7 +85,12 @@ std::vector<RecipeField> make_fields() {
 
       field(&Recipe::attention, &AttentionRecipe::kind, "attention.kind", "who attends to whom, and how", one_of(attention_names())),
 
+      field(&Recipe::attention, &AttentionRecipe::edges, "attention.edges", "transformer_xl, adaptive_span, tree: a pattern whose edges they attend over, such as window or segments", {}, "their own"),
+
       field(&Recipe::window, &WindowRecipe::width, "window.width", "keys on each side of a query", at_least(0)),
+
+      field(&Recipe::segments, &SegmentsRecipe::length, "segments.length", "tokens of a segment, of which a query uses those up to its own", at_least(1)),
+      field(&Recipe::segments, &SegmentsRecipe::memory, "segments.memory", "tokens before its segment that it uses too", at_least(0)),
 
       field(&Recipe::random, &RandomRecipe::alpha, "random.alpha", "keys per query", at_least(1)),
 
@@ -231,16 +236,15 @@ const std::vector<RecipeField>& recipe_fields() {
   return all_fields();
 }
 
-bool is_of_attention(std::string_view section) {
-  return section != "data" && section != "model" && section != "attention" && section != "train";
+bool is_of_everybody(std::string_view section) {
+  return section == "data" || section == "model" || section == "attention" || section == "train";
 }
 
-void add_own_fields(const std::string& section, const std::vector<OwnOption>& options) {
+void add_own_fields(const std::string& choice, const std::string& section,
+                    const std::vector<OwnOption>& options) {
   std::vector<RecipeField>& fields = all_fields();
-  TORCH_CHECK_VALUE(
-      std::ranges::find(fields, section, &RecipeField::section) == fields.end(),
-      "register_attention: expected options under a name that no section of a recipe has; got '", section,
-      "'");
+  TORCH_CHECK_VALUE(std::ranges::find(fields, section, &RecipeField::section) == fields.end(),
+                    "expected a name for ", choice, " that no section of a recipe has; got '", section, "'");
   for (const OwnOption& own : options) {
     const std::string name = section + "." + own.key;
     fields.push_back({section,
@@ -249,7 +253,7 @@ void add_own_fields(const std::string& section, const std::vector<OwnOption>& op
                       own.meaning,
                       {.low = own.low, .names = own.allowed}});
   }
-  std::ranges::find(fields, "attention.kind", &RecipeField::full_name)->rule.names.push_back(section);
+  std::ranges::find(fields, choice, &RecipeField::full_name)->rule.names.push_back(section);
 }
 
 std::vector<std::string> recipe_sections() {

@@ -46,10 +46,12 @@ std::string field_value(const RecipeField& field, Recipe& recipe);
 
 const std::vector<RecipeField>& recipe_fields();  // in the order of the file
 std::vector<std::string> recipe_sections();
-// Whether only some kinds of attention read it: data, model, attention and train are everybody's.
-bool is_of_attention(std::string_view section);
-// A kind of a program's own, and the keys of its section. Throws when there is a section of that name.
-void add_own_fields(const std::string& section, const std::vector<OwnOption>& options);
+// Whether every run reads it: data, model, attention and train.
+bool is_of_everybody(std::string_view section);
+// An attention or a task of a program's own, and the keys of its section; `choice` is the field that names
+// it. Throws when there is a section of that name.
+void add_own_fields(const std::string& choice, const std::string& section,
+                    const std::vector<OwnOption>& options);
 const RecipeField* find_recipe_field(std::string_view section, std::string_view key);  // null when unknown
 // The known key nearest to a misspelt one: "train.steps". A right key in a wrong section is nearest of all.
 // These two are empty when none is near.

@@ -17,6 +17,7 @@ constexpr Section kSections[] = {{"data", "what is learned"},
                                  {"model", "the Transformer"},
                                  {"attention", "which attention; its options have a section of their own"},
                                  {"window", "the neighbours of every query"},
+                                 {"segments", "pieces of the sequence, each with what stands before it"},
                                  {"random", "keys drawn uniformly"},
                                  {"sbm", "edges sampled from a stochastic block model"},
                                  {"sac", "edges that an LSTM predicts"},
@@ -25,7 +26,8 @@ constexpr Section kSections[] = {{"data", "what is learned"},
 std::string meaning_of(const std::string& section) {
   const auto found = std::ranges::find(kSections, section, &Section::name);
   if (found != std::end(kSections)) return std::string(found->meaning);
-  return attention_meaning(section);  // a section of one kind, called like it
+  // A section of one attention or one task, called like it.
+  return kinds_that_read(section).empty() ? task_meaning(section) : attention_meaning(section);
 }
 
 std::string readers_of(const std::string& section) {
@@ -73,7 +75,8 @@ class Help {
       text += heading(section);
       for (const RecipeField& field : recipe_fields())
         if (field.section == section) text += line(field);
-      if (section == "attention") text += kinds();
+      if (section == "attention") text += list("kind", attention_names(), attention_meaning);
+      if (section == "data") text += list("name", task_names(), task_meaning);
     }
     return text;
   }
@@ -92,8 +95,9 @@ class Help {
   std::string line(const RecipeField& field) {
     std::string value = field_value(field, defaults_);
     if (value.empty()) value = field.unset;
-    // The kinds of attention have a list of their own.
-    const std::string rule = field.full_name() == "attention.kind" ? "" : field.rule.describe();
+    // Attentions and tasks have a list of their own.
+    const std::string name = field.full_name();
+    const std::string rule = name == "attention.kind" || name == "data.name" ? "" : field.rule.describe();
     if (markdown_)
       return cell("`" + field.key + "`") + cell(type_of(field, defaults_)) + cell(value) +
              cell(field.meaning) + cell(rule) + "|\n";
@@ -101,11 +105,12 @@ class Help {
            (rule.empty() ? "" : " (" + rule + ")") + "\n";
   }
 
-  std::string kinds() const {
-    std::string text = markdown_ ? "\n| kind | what it is |\n| --- | --- |\n" : "";
-    for (const std::string& kind : attention_names())
-      text += markdown_ ? cell("`" + kind + "`") + cell(attention_meaning(kind)) + "|\n"
-                        : padded("    " + kind, 24) + attention_meaning(kind) + "\n";
+  std::string list(const std::string& what, const std::vector<std::string>& names,
+                   std::string (*meaning)(const std::string&)) const {
+    std::string text = markdown_ ? "\n| " + what + " | what it is |\n| --- | --- |\n" : "";
+    for (const std::string& name : names)
+      text += markdown_ ? cell("`" + name + "`") + cell(meaning(name)) + "|\n"
+                        : padded("    " + name, 24) + meaning(name) + "\n";
     return text;
   }
 

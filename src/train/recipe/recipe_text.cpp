@@ -57,7 +57,7 @@ std::string to_toml(const Recipe& recipe) {
   Recipe copy = recipe;  // a slot points into a recipe that may be changed
   std::string text;
   for (const std::string& section : recipe_sections()) {
-    if (!reads_section(recipe.attention.kind, section)) continue;
+    if (!reads_section(recipe, section)) continue;
     std::string lines;
     for (const RecipeField& field : recipe_fields()) {
       const std::string value = field.section == section ? field_value(field, copy) : "";

@@ -1,7 +1,6 @@
 #include "train/run/run_lines.h"
 
 #include <cstdio>
-#include <numbers>
 
 namespace edgewise::train {
 namespace {
@@ -26,12 +25,10 @@ std::string percent(double share) {
 
 }  // namespace
 
-ProgressFields step_fields(const StepReport& report, bool is_text) {
+ProgressFields step_fields(const StepReport& report, const tasks::Metric& metric) {
   ProgressFields fields = {{"loss", short_number(report.task_loss)}};
-  if (is_text)
-    fields.emplace_back("bits/char", short_number(report.task_loss / std::numbers::ln2));
-  else
-    fields.emplace_back("accuracy", short_percent(report.accuracy));
+  const double value = metric.of(report.task_loss, report.accuracy);
+  fields.emplace_back(metric.brief, metric.is_share ? short_percent(value) : short_number(value));
   fields.emplace_back("density", short_percent(report.density.mean().item<double>()));
   if (report.loss != report.task_loss)
     fields.emplace_back("penalty", short_number(report.loss - report.task_loss));
@@ -39,10 +36,9 @@ ProgressFields step_fields(const StepReport& report, bool is_text) {
 }
 
 std::string validation_line(int64_t step, const Evaluation& found) {
-  return "step " + std::to_string(step) + ": validation " +
-         (found.bits_per_character ? "bits per character " + short_number(*found.bits_per_character)
-                                   : "accuracy " + percent(found.accuracy)) +
-         ", loss " + short_number(found.loss) + ", density " + percent(found.density.mean().item<double>());
+  return "step " + std::to_string(step) + ": validation " + found.metric->words + " " +
+         (found.metric->is_share ? percent(found.value()) : short_number(found.value())) + ", loss " +
+         short_number(found.loss) + ", density " + percent(found.density.mean().item<double>());
 }
 
 std::string adopted_line(const std::string& file, const AdoptedWeights& weights) {

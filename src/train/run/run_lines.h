@@ -12,7 +12,7 @@ namespace edgewise::train {
 
 // Beside the bar. `loss` is the task's; what is added to it (the weighted density, spans) stands last, where
 // a narrow terminal leaves it out.
-ProgressFields step_fields(const StepReport& report, bool is_text);
+ProgressFields step_fields(const StepReport& report, const tasks::Metric& metric);
 
 // "step 50: validation accuracy ..."
 std::string validation_line(int64_t step, const Evaluation& found);

@@ -1,0 +1,230 @@
+// The tasks that the library brings, an entry each, and those that programs add.
+#include <edgewise/train/task_kinds.h>
+
+#include <edgewise/data/associative_recall.h>
+#include <edgewise/data/byte_dataset.h>
+#include <edgewise/data/characters.h>
+#include <edgewise/data/listops_dataset.h>
+#include <edgewise/data/listops_file.h>
+#include <edgewise/data/repeated_tokens.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+
+#include "train/recipe/kind_names.h"
+#include "train/recipe/nearest_name.h"
+#include "train/recipe/recipe_fields.h"
+
+namespace edgewise::train {
+namespace {
+
+template <typename Task>
+tasks::TaskPtr make_task(DatasetPtr data) {
+  return std::make_shared<Task>(std::move(data));
+}
+
+// What two generators have in common.
+template <typename Options>
+Options options_of(const DataRecipe& data) {
+  Options options;
+  options.length = data.length;
+  options.train_size = data.train_size;
+  options.validation_size = data.validation_size;
+  options.test_size = data.test_size;
+  options.seed = static_cast<uint64_t>(data.seed);
+  return options;
+}
+
+DatasetPtr open_repeated_tokens(const Recipe& recipe) {
+  return std::make_shared<data::RepeatedTokens>(options_of<data::RepeatedTokensOptions>(recipe.data));
+}
+
+DatasetPtr open_associative_recall(const Recipe& recipe) {
+  auto options = options_of<data::AssociativeRecallOptions>(recipe.data);
+  options.values = recipe.data.values;
+  return std::make_shared<data::AssociativeRecall>(options);
+}
+
+void check_file(const DataRecipe& wanted, const std::filesystem::path& file, const char* what,
+                const char* source) {
+  TORCH_CHECK_VALUE(std::filesystem::exists(file), "no ", what, " data in '", wanted.path,
+                    "'; make it with: edgewise data ", wanted.name, source, " --out ", wanted.path);
+}
+
+DatasetPtr open_listops(const Recipe& recipe) {
+  const DataRecipe& wanted = recipe.data;
+  check_file(wanted, data::listops_path(wanted.path, data::Split::kTrain), "ListOps", "");
+  data::ListOpsDatasetOptions options;
+  options.fixed_length = wanted.fixed_length;
+  return std::make_shared<data::ListOpsDataset>(wanted.path, options);
+}
+
+DatasetPtr open_bytes(const Recipe& recipe) {
+  const DataRecipe& wanted = recipe.data;
+  check_file(wanted, data::byte_examples_path(wanted.path, wanted.name), wanted.name.c_str(),
+             wanted.name == "pathfinder" ? " --generate" : " --from FOLDER");
+  data::ByteDatasetOptions options = data::lra_options(wanted.name);
+  options.fixed_length = wanted.fixed_length;
+  options.mask_zero = wanted.mask_zero;
+  options.drop_masked = wanted.drop_masked;
+  options.symmetries = wanted.symmetries == "square" ? 8 : wanted.symmetries == "mirror" ? 2 : 1;
+  options.validation_is_test = wanted.validation == "test";
+  return std::make_shared<data::ByteDataset>(data::load_byte_examples(wanted.path, wanted.name), options);
+}
+
+DatasetPtr open_characters(const Recipe& recipe) {
+  return std::make_shared<data::Characters>(recipe.data.path, recipe.data.length);
+}
+
+// The folder of data that `edgewise data NAME` makes.
+std::string folder(const std::string& name, const std::string& source) {
+  return "the folder of the " + name + " data; found none; make it with 'edgewise data " + name + source +
+         " --out DATA' and set data.path=DATA";
+}
+
+std::function<NoiseSize(const Recipe&)> noise(const NoiseSize& size) {
+  return [size](const Recipe&) { return size; };
+}
+
+// One of the byte-valued tasks of the Long Range Arena.
+TaskKind byte_kind(const char* name, const char* meaning, const char* source, std::vector<std::string> keys,
+                   DataImport import, int64_t towers = 1) {
+  const data::ByteDatasetOptions options = data::lra_options(name);
+  return {.name = name,
+          .meaning = meaning,
+          .open = open_bytes,
+          .task = towers == 2 ? make_task<tasks::PairLabels> : make_task<tasks::SequenceLabels>,
+          .keys = std::move(keys),
+          .path = folder(name, source),
+          .import = std::move(import),
+          .noise = noise({.length = options.pad_to,
+                          .vocabulary = options.vocabulary,
+                          .classes = options.classes,
+                          .towers = towers})};
+}
+
+std::vector<TaskKind> builtin_kinds() {
+  const std::vector<std::string> sizes = {"length", "train_size", "validation_size", "test_size", "seed"};
+  std::vector<std::string> recall = sizes;
+  recall.push_back("values");
+  return {{.name = "repeated_tokens",
+           .meaning = "does a token occur elsewhere in its sequence? (the SBM paper's)",
+           .open = open_repeated_tokens,
+           .task = make_task<tasks::TokenLabels>,
+           .keys = sizes,
+           .noise =
+               [](const Recipe& recipe) {
+                 return NoiseSize{.length = recipe.data.length,
+                                  .vocabulary = recipe.data.length + 1,
+                                  .classes = 2,
+                                  .labels_tokens = true};
+               }},
+          {.name = "associative_recall",
+           .meaning = "which value went with this key?",
+           .open = open_associative_recall,
+           .task = make_task<tasks::TokenLabels>,
+           .keys = recall},
+          {.name = "listops",
+           .meaning = "the value of a nested expression (Long Range Arena)",
+           .open = open_listops,
+           .task = make_task<tasks::SequenceLabels>,
+           .keys = {"fixed_length"},
+           .path = folder("listops", ""),
+           .noise = noise({.length = 2048, .vocabulary = 32, .classes = 10})},
+          byte_kind("image", "CIFAR-10 in grey, pixel by pixel (Long Range Arena)", " --from FOLDER",
+                    {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
+                    {"CIFAR-10 in grey (Long Range Arena's Image)",
+                     "folder with CIFAR-10's binary version, or images-Nx32x32.u8[.xz]",
+                     data::import_image}),
+          byte_kind("text", "is a review good or bad? (Long Range Arena)", " --from FOLDER",
+                    {"fixed_length", "validation"},
+                    {"IMDB reviews as bytes (Long Range Arena's Text)",
+                     "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text}),
+          byte_kind("pathfinder", "does a path join two points? (Long Range Arena)", " --generate",
+                    {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
+                    {"Pathfinder, 32 x 32 (Long Range Arena's Pathfinder)",
+                     "folder of the official release (metadata/, imgs/), or one with images-Nx32x32.u8[.xz]",
+                     data::import_pathfinder}),
+          byte_kind("retrieval", "does one document cite the other? (Long Range Arena)", " --from FOLDER",
+                    {"fixed_length"},
+                    {"pairs of documents (Long Range Arena's Retrieval)",
+                     "folder with new_aan_pairs.{train,eval,test}.tsv, or docs.tsv[.xz] and pairs.tsv[.xz]",
+                     data::import_retrieval},
+                    /*towers=*/2),
+          {.name = "characters",
+           .meaning = "the next character of a text, any file",
+           .open = open_characters,
+           .task = make_task<tasks::NextCharacters>,
+           .keys = {"length"},
+           .path = "a text file of any kind; found none; set it with --set data.path=FILE",
+           .is_causal = true}};
+}
+
+std::deque<TaskKind>& all_tasks() {  // whose elements stay where they are
+  static std::deque<TaskKind> kinds = [] {
+    std::deque<TaskKind> all;
+    for (TaskKind& kind : builtin_kinds()) all.push_back(std::move(kind));
+    return all;
+  }();
+  return kinds;
+}
+
+const TaskKind* find_task(const std::string& name) {
+  const auto found = std::ranges::find(all_tasks(), name, &TaskKind::name);
+  return found == all_tasks().end() ? nullptr : &*found;
+}
+
+std::string listed_tasks() {
+  std::string text;
+  for (const std::string& name : task_names()) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+bool TaskKind::reads(const std::string& key) const {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+void register_task(TaskKind kind) {
+  TORCH_CHECK_VALUE(!kind.name.empty() && kind.open && kind.task,
+                    "register_task: expected a task with a name and the functions open and task; got '",
+                    kind.name, "'", kind.open && kind.task ? "" : " without one");
+  TORCH_CHECK_VALUE(!find_task(kind.name), "register_task: expected a new name; '", kind.name,
+                    "' is taken. Taken are ", listed_tasks());
+  add_own_fields("data.name", kind.name, kind.options);
+  all_tasks().push_back(std::move(kind));
+}
+
+const TaskKind& task_kind(const std::string& name) {
+  const TaskKind* const kind = find_task(name);
+  const std::string nearest = kind ? "" : nearest_name(name, task_names());
+  TORCH_CHECK_VALUE(kind, "expected data.name to be one of ", listed_tasks(), "; got '", name, "'",
+                    nearest.empty() ? "" : "; did you mean '" + nearest + "'?");
+  return *kind;
+}
+
+const TaskKind& task_kind(const Recipe& recipe) {
+  return task_kind(recipe.data.name);
+}
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const TaskKind& kind : all_tasks()) names.push_back(kind.name);
+  return names;
+}
+
+std::string task_meaning(const std::string& name) {
+  return task_kind(name).meaning;
+}
+
+tasks::TaskPtr open_task(const Recipe& recipe) {
+  return task_over(recipe, task_kind(recipe).open(recipe));
+}
+
+tasks::TaskPtr task_over(const Recipe& recipe, DatasetPtr data) {
+  return task_kind(recipe).task(std::move(data));
+}
+
+}  // namespace edgewise::train
