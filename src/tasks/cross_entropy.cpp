@@ -6,26 +6,28 @@
 namespace edgewise::tasks {
 namespace {
 
-// A text: every token has a label, and nothing has to be looked up on the device.
-bool all_are_targets(const Batch& batch) {
+constexpr int64_t kNoTarget = -1;
+
+// Tokens without a mask: no row has to be picked out, which would wait for the device.
+bool takes_every_row(const Batch& batch) {
   return batch.labels.dim() == 2 && !batch.towers[0].mask.defined();
 }
 
 // Valid tokens that have a label: [B, N].
 at::Tensor token_targets(const Batch& batch) {
-  return batch.towers[0].mask & (batch.labels >= 0);
+  const at::Tensor labelled = batch.labels != kNoTarget;
+  return batch.towers[0].mask.defined() ? batch.towers[0].mask & labelled : labelled;
 }
 
 class CrossEntropy : public Objective {
  public:
   int64_t count_targets(const Batch& batch) const override {
-    if (all_are_targets(batch)) return batch.labels.numel();
     return batch.labels.dim() == 2 ? token_targets(batch).sum().item<int64_t>() : batch.size();
   }
 
   Score score(const at::Tensor& logits, const Batch& batch) const override {
     at::Tensor scores = logits, labels = batch.labels;
-    if (all_are_targets(batch)) {
+    if (takes_every_row(batch)) {
       scores = logits.flatten(0, 1);
       labels = labels.flatten();
     } else if (labels.dim() == 2) {
@@ -37,7 +39,8 @@ class CrossEntropy : public Objective {
     // more.
     if (at::isReducedFloatingType(scores.scalar_type())) scores = scores.to(at::kFloat);
     namespace F = torch::nn::functional;
-    return {F::cross_entropy(scores, labels, F::CrossEntropyFuncOptions().reduction(torch::kSum)),
+    const auto summed = F::CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(kNoTarget);
+    return {F::cross_entropy(scores, labels, summed),
             scores.detach().argmax(-1).eq(labels).sum()};
   }
 
@@ -45,7 +48,6 @@ class CrossEntropy : public Objective {
     const at::Tensor log_p = logits.detach().to(at::kDouble).log_softmax(-1);
     const at::Tensor right = log_p.gather(-1, batch.labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
     if (batch.labels.dim() == 1) return right;
-    if (all_are_targets(batch)) return right.mean(1);
     const at::Tensor targets = token_targets(batch);
     return right.masked_fill(targets.logical_not(), 0).sum(1) / targets.sum(1).clamp_min(1);
   }

@@ -85,8 +85,9 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
       ModelInput input{.batch = batch,
                        .random = evaluation_stream(options.seed, draw, first),
                        .keep_edges = right_edges.defined()};
-      // The last batch of a text may lack the shorter rows.
       std::vector<at::Tensor>& memory = memories[static_cast<size_t>(draw)];
+      if (order->is_beginning(first / options.batch_size)) memory.clear();
+      // The last batch of a text may lack the shorter rows.
       for (const at::Tensor& layer : memory) input.memories.push_back(layer.narrow(0, 0, batch.size()));
       const ModelOutput output = model.forward(input);
       memory = output.memories;
@@ -99,7 +100,7 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
     const tasks::Score score = task.objective().score(logits / static_cast<double>(options.draws), batch);
     loss += score.loss.item<double>();
     correct += score.correct.item<int64_t>();
-    targets += task.objective().count_targets(batch);
+    targets += task.objective().count_targets(host);
     result.examples += batch.size();
     tell_progress();
   }

@@ -42,6 +42,7 @@ const std::vector<Kind> kKinds = {
     {"sac_all_layers", {"attention.kind=sac", "sac.test_decoding=greedy", "sac.sharing=all_layers"}},
     {"sac_mlp", {"attention.kind=sac", "sac.scorer=mlp", "sac.test_decoding=sample", "sac.distance=vector"}},
     {"window_sac", {"attention.kind=window+sac", "window.width=1", "sac.candidate_window=9"}},
+    {"segments", {"attention.kind=segments", "segments.length=5", "segments.memory=4"}},
     {"transformer_xl", {"attention.kind=transformer_xl", "transformer_xl.memory=10"}},
     {"adaptive_span",
      {"attention.kind=adaptive_span", "adaptive_span.memory=10", "adaptive_span.limit=20",

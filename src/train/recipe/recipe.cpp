@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <set>
 #include <type_traits>
 
 #include <c10/util/Exception.h>
@@ -195,8 +196,12 @@ class Reader {
       if (entry.is_choice()) {
         set_field(recipe_, known_field(entry.section, entry.key, entry.where), *entry.node, entry.where);
         if (!entry.is_override) file_kind_ = recipe_.attention.kind;
-        choice_is_override_ = choice_is_override_ || entry.is_override;
+        if (entry.is_override) overridden_.insert(entry.section);
+        if (entry.key == "edges") edges_are_override_ = entry.is_override;
       }
+    // The edges that the file chose for another kind.
+    if (overridden_.contains("attention") && !edges_are_override_ && !attention_kind(recipe_).takes_edges)
+      recipe_.attention.edges.reset();
     for (const Entry& entry : entries_)
       if (!entry.is_choice()) read_entry(entry);
     check_old_head_dim(recipe_, head_dim_);
@@ -213,10 +218,11 @@ class Reader {
     // Still a value that must be right.
     Recipe aside;
     set_field(aside, field, *entry.node, entry.where);
-    if (!entry.is_override && choice_is_override_) return;  // what the file says for another kind
     // Former versions wrote down what no kind of the run reads.
     if (old.was_renamed && aside == Recipe()) return;
     const bool is_of_task = kinds_that_read(field.section).empty();
+    // What the file says for another kind, or for another task.
+    if (!entry.is_override && overridden_.contains(is_of_task ? "data" : "attention")) return;
     TORCH_CHECK_VALUE(!is_of_task, entry.where, ": ", field.full_name(),
                       " is not read by data.name = ", recipe_.data.name, ". Leave it out, or choose ",
                       field.section);
@@ -239,7 +245,8 @@ class Reader {
   std::vector<Entry> entries_;
   Recipe recipe_;
   std::string file_kind_ = recipe_.attention.kind;
-  bool choice_is_override_ = false;
+  std::set<std::string> overridden_;  // sections whose choice is not the file's
+  bool edges_are_override_ = false;
   OldHeadDim head_dim_;
 };
 
