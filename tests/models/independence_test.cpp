@@ -138,6 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"dense", {}}, Case{"full", [](int64_t) { return std::make_shared<FullEdges>(); }},
         Case{"window", [](int64_t) { return std::make_shared<WindowEdges>(2); }}, Case{"sbm", sbm_factory()},
+        Case{"window_squares", [](int64_t) { return std::make_shared<WindowEdges>(2, 16); }},
+        Case{"sbm_squares",
+             [](int64_t) { return SbmEdges(SbmEdgesOptions(2, 8, SbmPreset::kEdgewise, 16)).ptr(); }},
         Case{"linear", {}, [](int64_t) { return LinearAttention().ptr(); }},
         Case{"performer", {}, [](int64_t) { return PerformerAttention(PerformerAttentionOptions(8)).ptr(); }},
         Case{"linformer",

@@ -105,7 +105,8 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
   if (graph) overrides.push_back("train.cuda_graph=true");
   if (length > 0) overrides.push_back("model.max_length=" + std::to_string(length));
   std::vector<std::string> dense_overrides = overrides;
-  dense_overrides.push_back("attention.kind=dense");
+  for (const char* const dense : {"attention.kind=dense", "attention.unit=1"})
+    dense_overrides.push_back(dense);
   const train::Recipe recipe = train::load_recipe(path, overrides);
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
   const tasks::TaskPtr task =

@@ -57,6 +57,7 @@ struct AttentionKind {
   std::function<std::string(const Recipe&)> recording_refusal = {};
   // What a head computes; empty: nobody has counted.
   std::function<Operations(const Recipe&, const HeadSize&)> cost = {};
+  bool takes_squares = false;  // attention.unit may be 16
   // Takes tokens as a set with positions: computes the same where masked ones are left out of the batch.
   bool ignores_places = false;
   // Whether its densities count padding.

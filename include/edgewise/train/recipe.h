@@ -51,6 +51,7 @@ struct ModelRecipe {
 
 struct AttentionRecipe {
   std::string kind = "dense";        // its name in the registry, <edgewise/train/attention_kinds.h>
+  int64_t unit = 1;                  // edges one by one, or 16: in squares of 16 x 16 pairs
   std::optional<std::string> edges;  // a kind whose edges it takes (AttentionKind::takes_edges)
   bool operator==(const AttentionRecipe&) const = default;
 };
@@ -78,6 +79,7 @@ struct SbmRecipe {
   std::string preset = "edgewise";
   std::optional<int64_t> clusters;
   std::optional<double> cluster_std;
+  std::optional<double> initial_density;
   std::optional<std::string> law;
   std::optional<double> exploration;
   std::optional<std::string> estimator;

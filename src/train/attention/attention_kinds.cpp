@@ -87,6 +87,11 @@ bool reads_section(const Recipe& recipe, const std::string& section) {
          section == recipe.data.name;
 }
 
+bool reads_key(const Recipe& recipe, const std::string& section, const std::string& key) {
+  const bool is_unit = section == "attention" && key == "unit";
+  return reads_section(recipe, section) && (!is_unit || attention_kind(recipe).takes_squares);
+}
+
 std::vector<std::string> kinds_that_read(const std::string& section) {
   std::vector<std::string> names;
   for (const AttentionKind& kind : registry())

@@ -14,7 +14,7 @@ std::string nothing(const Recipe&) {
 }  // namespace
 
 EdgeSourcePtr window_of(const Recipe& recipe) {
-  return std::make_shared<WindowEdges>(recipe.window.width);
+  return std::make_shared<WindowEdges>(recipe.window.width, recipe.attention.unit);
 }
 
 EdgeSourceFactory with_window(const Recipe& recipe, EdgeSourceFactory learned) {
@@ -37,11 +37,14 @@ std::vector<AttentionKind> pattern_kinds() {
           {.name = "full",
            .meaning = "every pair, as edges",
            .make =
-               [](const Recipe&, int64_t) {
-                 return LayerAttention{.edges = [](int64_t) { return std::make_shared<FullEdges>(); }};
+               [](const Recipe& recipe, int64_t) {
+                 return LayerAttention{.edges = [unit = recipe.attention.unit](int64_t) {
+                   return std::make_shared<FullEdges>(unit);
+                 }};
                },
            .is_pattern = true,
-           .cost = edges_alone},
+           .cost = edges_alone,
+           .takes_squares = true},
           {.name = "window",
            .meaning = "the neighbours of every query",
            .sections = {"window"},
@@ -50,7 +53,8 @@ std::vector<AttentionKind> pattern_kinds() {
                  return LayerAttention{.edges = [recipe](int64_t) { return window_of(recipe); }};
                },
            .is_pattern = true,
-           .cost = edges_alone},
+           .cost = edges_alone,
+           .takes_squares = true},
           {.name = "segments",
            .meaning = "tokens up to the query's, of its segment and a memory before it (Transformer-XL's)",
            .sections = {"segments"},
@@ -68,12 +72,14 @@ std::vector<AttentionKind> pattern_kinds() {
            .sections = {"random"},
            .make =
                [](const Recipe& recipe, int64_t) {
-                 return LayerAttention{.edges = [alpha = recipe.random.alpha](int64_t) {
-                   return std::make_shared<RandomEdges>(alpha);
-                 }};
+                 return LayerAttention{
+                     .edges = [alpha = recipe.random.alpha, unit = recipe.attention.unit](int64_t) {
+                       return std::make_shared<RandomEdges>(alpha, unit);
+                     }};
                },
            .is_pattern = true,
-           .cost = edges_alone}};
+           .cost = edges_alone,
+           .takes_squares = true}};
 }
 
 }  // namespace edgewise::train

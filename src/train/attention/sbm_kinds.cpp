@@ -2,6 +2,7 @@
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/task_kinds.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "ops/attention/cuda_limits.h"
@@ -20,8 +21,11 @@ Operations sbm_cost(const Recipe& recipe, const HeadSize& size) {
   // On a GPU every pair is visited; so it is where padding is sampled too.
   const bool direct = sbm.sampler == Sampler::kDirect || sbm.count_padding ||
                       (sbm.sampler == Sampler::kAuto && !size.device.is_cpu());
-  Operations result = sbm_operations(size.n, size.d, static_cast<double>(sbm.clusters), size.density,
+  const double nodes = std::ceil(size.n / static_cast<double>(sbm.unit));
+  Operations result = sbm_operations(nodes, size.d, static_cast<double>(sbm.clusters), size.density,
                                      direct ? SamplingCost::kDirect : SamplingCost::kPerEdge);
+  if (sbm.unit > 1)
+    for (Operation& operation : result) operation.name += " (n: groups of 16)";
   const Operations edges = edges_alone(recipe, size);
   result.insert(result.end(), edges.begin(), edges.end());
   return result;
@@ -29,6 +33,9 @@ Operations sbm_cost(const Recipe& recipe, const HeadSize& size) {
 
 std::string sbm_recording_refusal(const Recipe& recipe) {
   const SbmEdgesOptions options = sbm_options(recipe);
+  if (options.unit > 1)
+    return "squares are listed in every step, and the host waits for their number; set attention.unit = 1 "
+           "or train.cuda_graph = false";
   if (options.self_loops)
     return "sbm.self_loops makes edges on the host in every step; set it to false, or train.cuda_graph = "
            "false";
@@ -48,7 +55,14 @@ std::string sbm_recording_refusal(const Recipe& recipe) {
 }
 
 std::string preset_of(const Recipe& recipe) {
-  return recipe.sbm.preset;
+  return recipe.sbm.preset + (recipe.attention.unit > 1 ? " squares" : "");
+}
+
+// The groups before a query's own are all that it could choose.
+std::string sbm_causal_refusal(const Recipe& recipe) {
+  if (recipe.attention.unit == 1 || sbm_options(recipe).self_loops) return {};
+  return "in squares it chooses among the groups before a query's own, which must come from elsewhere: set "
+         "sbm.self_loops = true";
 }
 
 std::string sbm_description(const Recipe& recipe) {
@@ -61,9 +75,11 @@ std::string sbm_description(const Recipe& recipe) {
 
 SbmEdgesOptions sbm_options(const Recipe& recipe) {
   const SbmRecipe& sbm = recipe.sbm;
-  SbmEdgesOptions options(recipe.model.heads, recipe.model.head_dim(), parse_sbm_preset(sbm.preset));
+  SbmEdgesOptions options(recipe.model.heads, recipe.model.head_dim(), parse_sbm_preset(sbm.preset),
+                          recipe.attention.unit);
   override_with(options.clusters, sbm.clusters);
   override_with(options.cluster_std, sbm.cluster_std);
+  override_with(options.initial_density, sbm.initial_density);
   override_with(options.law, sbm.law, parse_edge_law);
   override_with(options.exploration, sbm.exploration);
   override_with(options.estimator, sbm.estimator, parse_estimator);
@@ -84,8 +100,10 @@ std::vector<AttentionKind> sbm_kinds() {
            .meaning = "edges sampled from a learned stochastic block model",
            .sections = {"sbm"},
            .make = [](const Recipe& recipe, int64_t) { return LayerAttention{.edges = sbm_edges(recipe)}; },
+           .causal_refusal = sbm_causal_refusal,
            .recording_refusal = sbm_recording_refusal,
            .cost = sbm_cost,
+           .takes_squares = true,
            .ignores_places = true,
            // Edges that a pattern adds are counted together with the learned ones, over valid pairs.
            .counts_padding =
@@ -101,6 +119,7 @@ std::vector<AttentionKind> sbm_kinds() {
            .make = [](const Recipe& recipe,
                       int64_t) { return LayerAttention{.edges = with_window(recipe, sbm_edges(recipe))}; },
            .cost = sbm_cost,
+           .takes_squares = true,
            .variant = preset_of,
            .description = sbm_description}};
 }

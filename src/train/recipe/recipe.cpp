@@ -214,10 +214,14 @@ class Reader {
     const OldKey old = old_key(entry.section, entry.key, kind);
     if (old.is_gone) return read_gone(entry, old);
     const RecipeField& field = known_field(old.section, old.key, entry.where);
-    if (reads_section(recipe_, field.section)) return set_field(recipe_, field, *entry.node, entry.where);
+    const bool for_another_kind = !entry.is_override && overridden_.contains("attention");
+    if (reads_section(recipe_, field.section) &&
+        (!for_another_kind || reads_key(recipe_, field.section, field.key)))
+      return set_field(recipe_, field, *entry.node, entry.where);
     // Still a value that must be right.
     Recipe aside;
     set_field(aside, field, *entry.node, entry.where);
+    if (for_another_kind && reads_section(recipe_, field.section)) return;
     // Former versions wrote down what no kind of the run reads.
     if (old.was_renamed && aside == Recipe()) return;
     const bool is_of_task = kinds_that_read(field.section).empty();

@@ -35,6 +35,10 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(kind.ignores_places, name, ": expected data.drop_masked with attention.kind ",
                     kinds_where([](const AttentionKind& other) { return other.ignores_places; }),
                     ", which do not look at places in the batch; found ", kind.name);
+  TORCH_CHECK_VALUE(
+      recipe.attention.unit == 1, name,
+      ": expected attention.unit = 1 with data.drop_masked: groups of 16 tokens are cut by places; found ",
+      recipe.attention.unit);
   const bool counted = kind.reads("sbm") && sbm_options(recipe).count_padding;
   TORCH_CHECK_VALUE(!counted, name,
                     ": expected sbm.count_padding = false with data.drop_masked: what is left out cannot be "
@@ -51,6 +55,18 @@ void check_attention(const Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(is_causal || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
                     " with data.name = characters, as it stands here for a language model; found it with ",
                     recipe.data.name);
+  TORCH_CHECK_VALUE(
+      recipe.attention.unit == 1 || recipe.attention.unit == 16, name,
+      ": expected attention.unit = 1 (edges one by one) or 16 (squares of 16 x 16 pairs); found ",
+      recipe.attention.unit);
+  TORCH_CHECK_VALUE(recipe.attention.unit == 1 || kind.takes_squares, name,
+                    ": expected attention.unit = 16 with attention.kind ",
+                    kinds_where([](const AttentionKind& other) { return other.takes_squares; }),
+                    "; found it with ", kind.name);
+  TORCH_CHECK_VALUE(recipe.attention.unit == 1 || !kind.reads("sbm") || !sbm_options(recipe).count_padding,
+                    name,
+                    ": expected sbm.count_padding = false with attention.unit = 16, since padding is counted "
+                    "pair by pair; found it true (the default of the preset published)");
   const std::string reason = is_causal && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
   TORCH_CHECK_VALUE(
       reason.empty(), name,

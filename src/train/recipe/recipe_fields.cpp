@@ -85,26 +85,28 @@ std::vector<RecipeField> make_fields() {
 
       field(&Recipe::attention, &AttentionRecipe::kind, "attention.kind", "who attends to whom, and how", one_of(attention_names())),
 
+      field(&Recipe::attention, &AttentionRecipe::unit, "attention.unit", "full, window, random, sbm: edges one by one (1), or in squares of 16 queries and keys (16)", at_least(1)),
       field(&Recipe::attention, &AttentionRecipe::edges, "attention.edges", "transformer_xl, adaptive_span, tree: a pattern whose edges they attend over, such as window or segments", {}, "their own"),
 
-      field(&Recipe::window, &WindowRecipe::width, "window.width", "keys on each side of a query", at_least(0)),
+      field(&Recipe::window, &WindowRecipe::width, "window.width", "keys on each side of a query; in squares, what such a window touches", at_least(0)),
 
       field(&Recipe::segments, &SegmentsRecipe::length, "segments.length", "tokens of a segment, of which a query uses those up to its own", at_least(1)),
       field(&Recipe::segments, &SegmentsRecipe::memory, "segments.memory", "tokens before its segment that it uses too", at_least(0)),
 
-      field(&Recipe::random, &RandomRecipe::alpha, "random.alpha", "keys per query", at_least(1)),
+      field(&Recipe::random, &RandomRecipe::alpha, "random.alpha", "keys per query; in squares, groups of 16 keys per group of 16 queries", at_least(1)),
 
       field(sbm, &B::preset, "sbm.preset", "where the settings below come from: the paper as printed, its released code, or ours", one_of({"paper", "published", "edgewise"})),
       field(sbm, &B::clusters, "sbm.clusters", "clusters of the block model", at_least(1), "128; edgewise: 32"),
       field(sbm, &B::cluster_std, "sbm.cluster_std", "standard deviation of the initial clusters; 0 = sqrt(2 / (clusters * head_dim))", at_least(0), "0"),
+      field(sbm, &B::initial_density, "sbm.initial_density", "about the density that a new layer has", {.low = 0, .high = 1, .low_is_allowed = false, .high_is_allowed = false}, "0.25"),
       field(sbm, &B::law, "sbm.law", "how probabilities become edges", one_of({"bernoulli", "poisson"}), "bernoulli; paper: poisson"),
       field(sbm, &B::exploration, "sbm.exploration", "added to every edge probability in training", share(), "0.01; edgewise: 0"),
       field(sbm, &B::estimator, "sbm.estimator", "how the choice of edges learns", one_of({"paper", "logit", "counterfactual"}), "paper: paper; published: logit; edgewise: counterfactual"),
-      field(sbm, &B::probe_rate, "sbm.probe_rate", "counterfactual: share of absent edges probed", share(), "0; edgewise: 0.02"),
-      field(sbm, &B::probes_per_row, "sbm.probes_per_row", "counterfactual: at most so many probes per query on average; 0 = no limit", at_least(0), "64"),
-      field(sbm, &B::probe_unit, "sbm.probe_unit", "counterfactual: probes one by one (1) or in squares of 16 queries and keys (16)", at_least(1), "1; edgewise: 16"),
+      field(sbm, &B::probe_rate, "sbm.probe_rate", "counterfactual: share of absent edges or squares probed", share(), "0; edgewise: 0.02, in squares 0.05"),
+      field(sbm, &B::probes_per_row, "sbm.probes_per_row", "counterfactual: at most so many probes per query (squares per group of queries) on average; 0 = no limit", at_least(0), "64; in squares 16"),
+      field(sbm, &B::probe_unit, "sbm.probe_unit", "counterfactual, attention.unit = 1: probes one by one (1) or in squares of 16 queries and keys (16)", at_least(1), "1; edgewise: 16"),
       field(sbm, &B::density_penalty, "sbm.density_penalty", "expected density, or the sampled one", one_of({"exact", "sampled"}), "sampled; edgewise: exact"),
-      field(sbm, &B::self_loops, "sbm.self_loops", "every token attends to itself", {}, "false"),
+      field(sbm, &B::self_loops, "sbm.self_loops", "every token attends to itself; in squares, every group to itself", {}, "false"),
       field(sbm, &B::count_padding, "sbm.count_padding", "padding is sampled and counted, as published", {}, "false; published: true"),
       field(sbm, &B::sampler, "sbm.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}), "auto; characters: direct"),
 

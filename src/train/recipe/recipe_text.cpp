@@ -60,7 +60,8 @@ std::string to_toml(const Recipe& recipe) {
     if (!reads_section(recipe, section)) continue;
     std::string lines;
     for (const RecipeField& field : recipe_fields()) {
-      const std::string value = field.section == section ? field_value(field, copy) : "";
+      const bool is_read = field.section == section && reads_key(recipe, section, field.key);
+      const std::string value = is_read ? field_value(field, copy) : "";
       if (!value.empty()) lines += field.key + " = " + value + "\n";
     }
     if (!lines.empty()) text += (text.empty() ? "[" : "\n[") + section + "]\n" + lines;
