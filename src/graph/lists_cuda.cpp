@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "graph/cuda_launch.h"
+#include "graph/square_lists.h"
 #include "kernels/cuda/lists/list_params.h"
 
 namespace edgewise::graph {
@@ -42,6 +43,12 @@ std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, con
   params.long_count = long_count.mutable_data_ptr<int32_t>();
   check_launch("list_transpose", kernels::cuda::launch_list_transpose(params, current_stream()));
   return result;
+}
+
+std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares) {
+  if (!is_hopper(squares.cols.device())) return std::nullopt;
+  const c10::cuda::CUDAGuard guard(squares.cols.device());
+  return transposed_by_kernels(squares, /*with_places=*/true, current_stream(), check_launch);
 }
 
 }  // namespace edgewise::graph

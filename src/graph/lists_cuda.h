@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "graph/edge_plan.h"
+#include "graph/squares.h"
 
 namespace edgewise::graph {
 
@@ -13,5 +14,8 @@ at::Tensor cuda_offsets(const at::Tensor& counts);
 // Edges by keys, without edge_ids, by kernels; nothing where there are none for this device.
 std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, const at::Tensor& row_offsets,
                                                      const at::Tensor& col_indices);
+
+// Squares by key group, by kernels; nothing where there are none for this device.
+std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares);
 
 }  // namespace edgewise::graph

@@ -19,8 +19,8 @@ inline kernels::cuda::SquareList square_list(const at::Tensor& begin, const at::
 
 // check(kernel, error) is called after each launch. Without places those of the result are undefined.
 template <typename Check>
-TransposedSquares transposed_by_kernels(const Squares& squares, bool with_places, kernels::cuda::Stream stream,
-                                        const Check& check) {
+TransposedSquares transposed_by_kernels(const Squares& squares, bool with_places,
+                                        kernels::cuda::Stream stream, const Check& check) {
   const at::Tensor begin = squares.begin.contiguous(), count = squares.count.contiguous(),
                    cols = squares.cols.contiguous();
   const int64_t columns = squares.shape.batch * squares.shape.heads * squares.key_groups();

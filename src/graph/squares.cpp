@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "graph/checks.h"
+#include "graph/lists_cuda.h"
 
 namespace edgewise::graph {
 namespace {
@@ -145,6 +146,7 @@ ListedSquares listed(const Squares& squares) {
 TransposedSquares transposed(const Squares& squares) {
   check_square_sizes("transposed squares", squares);
   if (squares.cols.is_cpu()) return transposed_on_cpu(squares);
+  if (auto lists = cuda_transposed_squares(squares)) return std::move(*lists);
   const ListedSquares list = listed(squares);
   const int64_t query_groups = std::max<int64_t>(squares.query_groups(), 1);
   const int64_t columns = squares.shape.batch * squares.shape.heads * squares.key_groups();

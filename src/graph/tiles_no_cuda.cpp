@@ -51,6 +51,10 @@ std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape&, const at:
   return std::nullopt;
 }
 
+std::optional<TransposedSquares> cuda_transposed_squares(const Squares&) {
+  return std::nullopt;
+}
+
 std::optional<SafeCsr> cuda_safe_csr(const char*, const EdgeShape&, const at::Tensor&, const at::Tensor&) {
   return std::nullopt;
 }

@@ -23,10 +23,10 @@ constexpr Kind kBf16{"bf16", at::kBFloat16, Tf32::kOnce, 6e-2},
 const auto kNoError = [](const char* kernel, int error) { EXPECT_EQ(error, 0) << kernel; };
 
 kit::SquareResult result_of(const kit::SquareProblem& problem, const Kind& kind, CreditRule rule) {
-  kit::SquareResult result{ops::square_forward_by_kernels(problem.call, kind.products, nullptr, kNoError), {}};
-  result.backward =
-      ops::square_backward_by_kernels(problem.call, result.forward, problem.grad, problem.credit(rule),
-                                      kind.products, nullptr, kNoError);
+  kit::SquareResult result{ops::square_forward_by_kernels(problem.call, kind.products, nullptr, kNoError),
+                           {}};
+  result.backward = ops::square_backward_by_kernels(problem.call, result.forward, problem.grad,
+                                                    problem.credit(rule), kind.products, nullptr, kNoError);
   return result;
 }
 
@@ -81,13 +81,9 @@ TEST(SimtSquares, LeaveOneOutWhereOneSquareHoldsAlmostAll) {
   for (const double logits : {10.0, 30.0, 100.0}) {
     SCOPED_TRACE(logits);
     for (const double dropout : {0.0, 0.2}) {
-      const kit::SquareProblem problem = problem_of({.name = "",
-                                                     .queries = 40,
-                                                     .keys = 90,
-                                                     .density = 0.6,
-                                                     .dropout = dropout,
-                                                     .logits = logits},
-                                                    kThrice);
+      const kit::SquareProblem problem = problem_of(
+          {.name = "", .queries = 40, .keys = 90, .density = 0.6, .dropout = dropout, .logits = logits},
+          kThrice);
       kit::expect_close(problem, result_of(problem, kThrice, CreditRule::kLeaveOneOut),
                         kit::reference_of(problem, CreditRule::kLeaveOneOut), 1e-3);
     }
@@ -128,7 +124,8 @@ TEST(SimtSquares, PaddingMayHoldAnything) {
 // With one-hot values the output shows every weight: the same pairs are dropped as on a CPU.
 TEST(SimtSquares, DropWhatTheCpuDrops) {
   kit::SquareProblem problem = problem_of(
-      {.name = "", .queries = 50, .keys = 64, .dim = 64, .value_dim = 64, .density = 1, .dropout = 0.3}, kThrice);
+      {.name = "", .queries = 50, .keys = 64, .dim = 64, .value_dim = 64, .density = 1, .dropout = 0.3},
+      kThrice);
   problem.call.value = at::eye(64).expand({2, 2, 64, 64}).contiguous();
   const at::Tensor found = result_of(problem, kThrice, CreditRule::kNone).forward.output,
                    expected = ops::cpu_square_forward(problem.call).output;
@@ -144,7 +141,8 @@ TEST(SimtSquares, TransposedAreTheCpus) {
       SCOPED_TRACE(c10::str(queries, " x ", keys, gaps ? ", gaps" : ""));
       const EdgeShape shape{1, 2, queries, keys};
       graph::Squares squares = graph::squares_from_mask(
-          shape, kit::rand({1, 2, graph::groups_of(queries), graph::groups_of(keys)}, 3, at::kDouble) < density);
+          shape,
+          kit::rand({1, 2, graph::groups_of(queries), graph::groups_of(keys)}, 3, at::kDouble) < density);
       if (gaps) squares = kit::with_gaps(squares);
       const graph::TransposedSquares expected = graph::transposed(squares),
                                      found = graph::transposed_by_kernels(squares, true, nullptr, kNoError);

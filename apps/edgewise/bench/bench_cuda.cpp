@@ -29,6 +29,7 @@
 #include "bench/bench_case.h"
 #include "bench/bench_cells.h"
 #include "bench/bench_cuda_report.h"
+#include "bench/bench_squares.h"
 #include "bench/device_timing.h"
 #include "bench/published_path.h"
 #include "graph/edge_plan.h"
@@ -43,6 +44,7 @@ struct Arguments {
   int64_t tokens = 262144, heads = 4;  // tokens: B * H * n
   double probe_rate = 0.02;
   int64_t probe_unit = 16;
+  int64_t unit = 1;  // 16: squares that are given, no learner
   double dropout = 0;
   std::string dtype = "bf16";
   bool allow_tf32 = false;  // of fp32
@@ -192,13 +194,36 @@ void measure_blocks(const Arguments& a, const Inputs& in, const Times& dense, Ro
                          times.backward, dense.backward, a.dtype, a.graph});
 }
 
-// One long sequence with a few random edges a row, where no dense attention is measured beside it.
+// A call over squares, which are still to be set.
+ops::SquareCall square_call(const Arguments& a, const Inputs& in) {
+  ops::SquareCall call;
+  call.query = in.query.detach(), call.key = in.key.detach(), call.value = in.value.detach();
+  call.scale = 1 / std::sqrt(static_cast<double>(in.query.size(3)));
+  call.dropout_p = a.dropout;
+  if (a.dropout > 0)
+    call.head_keys = at::arange(in.query.size(0) * in.query.size(1),
+                                at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
+  return call;
+}
+
+// One long sequence with a few random edges a row, or squares a group of 16 rows, where no dense attention is
+// measured beside it.
 int run_long(const Arguments& a) {
   const int64_t n = a.long_tokens, heads = 1, dim = a.dims.front();
   const auto options = at::TensorOptions().device(at::kCUDA).dtype(bench_dtype(a.dtype));
   const auto make = [&] { return at::randn({1, heads, n, dim}, options); };
   Inputs in{make(), make(), make(), make(), {}, {}};
   for (const at::Tensor& x : {in.query, in.key, in.value}) x.requires_grad_();
+  if (a.unit == graph::kSquare) {
+    ops::SquareCall call = square_call(a, in);
+    call.squares = spread_squares(n, a.row_edges, at::kCUDA);
+    for (const SquareTime& time : time_given_squares(a.timing(), call, in.grad))
+      std::cout << "{\"case\": \"long sequence, " << time.name << "\", \"n\": " << n
+                << ", \"heads\": " << heads << ", \"dim\": " << dim
+                << ", \"squares_per_group\": " << a.row_edges << ", \"dtype\": \"" << a.dtype
+                << "\", \"graph\": " << (a.graph ? 1 : 0) << ", \"ms\": " << time.ms << "}" << std::endl;
+    return 0;
+  }
   // Column r of row i is somewhere in the r-th of `row_edges` equal parts: sorted and unique by construction.
   const auto int_options = at::TensorOptions().dtype(at::kLong).device(at::kCUDA);
   const int64_t part = n / a.row_edges;
@@ -304,6 +329,13 @@ void measure_density(const Arguments& a, Inputs& in, const Times& dense, double 
   }
 }
 
+void measure_squares(const Arguments& a, const Inputs& in, const Times& dense, double density, Rows& found) {
+  const int64_t n = in.query.size(2), dim = in.query.size(3);
+  for (const SquareTime& time : time_squares(a.timing(), square_call(a, in), in.grad, density))
+    found.times.push_back({a.row(time.name), n, dim, 0, density, time.ms,
+                           time.backward ? dense.both : dense.forward, a.dtype, a.graph});
+}
+
 int run(const Arguments& a) {
   if (!a.from.empty()) {
     CudaReport report(a.json);
@@ -340,7 +372,10 @@ int run(const Arguments& a) {
       };
       for (const double density : a.densities)
         add_cell("density", percent(density, 2), density == a.densities.front(),
-                 [=, &a, &in, &dense](Rows& found) { measure_density(a, *in, dense, density, found); });
+                 [=, &a, &in, &dense](Rows& found) {
+                   a.unit == graph::kSquare ? measure_squares(a, *in, dense, density, found)
+                                            : measure_density(a, *in, dense, density, found);
+                 });
       if (a.blocks > 0)
         add_cell("blocks", std::to_string(a.blocks), a.densities.empty(),
                  [&a, &in, &dense](Rows& found) { measure_blocks(a, *in, dense, found); });
@@ -378,6 +413,11 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
                    "probes one by one (1) or in squares of 16 queries and keys (16)")
       ->capture_default_str()
       ->check(one_of({"1", "16"}));
+  command
+      ->add_option("--unit", arguments->unit,
+                   "a learned layer over single edges (1), or squares of 16 x 16 that are given (16)")
+      ->capture_default_str()
+      ->check(one_of({"1", "16"}));
   command->add_option("--dtype", arguments->dtype, "bf16 or fp32")
       ->capture_default_str()
       ->check(one_of({"bf16", "fp32"}));
@@ -400,7 +440,9 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
       ->add_option("--long", arguments->long_tokens,
                    "instead: one sequence of this length, random edges, forward and backward")
       ->check(whole_number(64));
-  command->add_option("--row-edges", arguments->row_edges, "with --long: edges a row")
+  command
+      ->add_option("--row-edges", arguments->row_edges,
+                   "with --long: edges a row, or squares a group of 16 rows")
       ->capture_default_str()
       ->check(whole_number(1));
   CLI::Option* const from =

@@ -54,8 +54,7 @@ struct SquareKernelCall {
         count(call.squares.count.contiguous()),
         cols(call.squares.cols.contiguous()) {
     if (call.key_bits.defined()) key_bits = call.key_bits.contiguous();
-    if (call.dropout_p > 0)
-      head_keys = call.head_keys.to(query.device(), /*non_blocking=*/true).contiguous();
+    if (call.dropout_p > 0) head_keys = call.head_keys.to(query.device(), /*non_blocking=*/true).contiguous();
   }
 
   template <typename T>

@@ -28,17 +28,19 @@ __device__ inline float row_dot(const char* a, const char* b) {
   return sum;
 }
 
-// Mean of u - ubar over the pairs of query `r` in all squares but the one at place `without`, by their softmax;
-// without such pairs the output would become 0, and u - ubar with it -ubar. By a whole warp: 16 lanes a square.
+// Mean of u - ubar over the pairs of query `r` in all squares but the one at place `without`, by their
+// softmax; without such pairs the output would become 0, and u - ubar with it -ubar. By a whole warp: 16
+// lanes a square.
 template <typename Products, int D>
 [[gnu::noinline]] __device__ float mean_of_others(const SquareBackwardParams<typename Products::Stored>& p,
-                                             uint32_t drop_limit, GroupPlace at, int r, int without,
-                                             float ubar) {
+                                                  uint32_t drop_limit, GroupPlace at, int r, int without,
+                                                  float ubar) {
   const int64_t row = at.head_index * square_groups(p.queries) + at.group, token = at.group * kSquareSide + r;
   const int key_head = at.head / static_cast<int>(p.heads / p.key_heads);
   const HeadRows queries(p.query, at.item, at.head), grads(p.grad_output, at.item, at.head),
       keys(p.key, at.item, key_head), values(p.value, at.item, key_head);
-  const char *const query = queries.base + token * queries.stride, *const grad = grads.base + token * grads.stride;
+  const char *const query = queries.base + token * queries.stride, *const grad =
+                                                                       grads.base + token * grads.stride;
   const int begin = p.squares.begin[row], count = p.squares.count[row], j = lane_id() % 16;
   float top = -INFINITY, total = 0, effect = 0;
   for (int n = lane_id() / 16; n < count; n += 2) {
@@ -69,9 +71,9 @@ template <typename Products, int D>
   return total > 0 ? effect / total : -ubar;
 }
 
-// With A = sum a and E = sum a (u - ubar) of a row in a square, E / (1 - A), which cancels where A is near 1. A
-// row has at most one square with A > 1/2; that one waits for the sums over the others, A' and E', whose mean
-// it is compared with: E - A E' / A'.
+// With A = sum a and E = sum a (u - ubar) of a row in a square, E / (1 - A), which cancels where A is near 1.
+// A row has at most one square with A > 1/2; that one waits for the sums over the others, A' and E', whose
+// mean it is compared with: E - A E' / A'.
 struct LeaveOneOut {
   float others_share[2] = {}, others_effect[2] = {};
   float share[2] = {}, effect[2] = {};  // of the largest square of rows g and g + 8
@@ -108,9 +110,9 @@ struct LeaveOneOut {
         const float row_share = of_row(others_share[half]), row_effect = of_row(others_effect[half]);
         const int row_place = of_row(place[half]);
         const float ubar = of_row(terms.ubar[half]);
-        const float mean = row_share >= kLeast
-                               ? row_effect / row_share
-                               : mean_of_others<Products, D>(p, drop_limit, at, lane / 4 + 8 * half, row_place, ubar);
+        const float mean = row_share >= kLeast ? row_effect / row_share
+                                               : mean_of_others<Products, D>(
+                                                     p, drop_limit, at, lane / 4 + 8 * half, row_place, ubar);
         const float credit = of_row(effect[half]) - of_row(share[half]) * mean;
         if (lane_id() == 0) p.credit[row_place] += credit;  // which this lane wrote before
       }
@@ -120,9 +122,9 @@ struct LeaveOneOut {
 
 // ---- probes ----
 
-// With b = exp(s - l): sum over rows of [sum b (u - ubar)] / (1 + sum b), both divided by the largest of 1 and
-// the b. An empty row would have the probe's pairs alone: there l drops out, and so does the 1. Scores are
-// -infinity for pairs that take no part. The sum over the warp's rows, of which `queries` exist.
+// With b = exp(s - l): sum over rows of [sum b (u - ubar)] / (1 + sum b), both divided by the largest of 1
+// and the b. An empty row would have the probe's pairs alone: there l drops out, and so does the 1. Scores
+// are -infinity for pairs that take no part. The sum over the warp's rows, of which `queries` exist.
 __device__ inline float probe_sum(const float (&s)[2][4], const float (&u)[2][4], float factor,
                                   const RowTerms& terms, int queries) {
   float result = 0;

@@ -3,8 +3,8 @@
 //   s = scale q k,   o_i = sum_j exp(s_ij - l_i) v_j,   l_i = log sum_j exp(s_ij)
 //
 // What is taken out of the exponent follows the row's maximum only when that has left it far behind, so sums
-// are rarely formed anew and lanes rarely meet. Keys of the next square are asked for as soon as those of this
-// one have been multiplied, and so are values: between them lies the other half of a visit.
+// are rarely formed anew and lanes rarely meet. Keys of the next square are asked for as soon as those of
+// this one have been multiplied, and so are values: between them lies the other half of a visit.
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, ForwardSh
     float top[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      top[half] = scale.factor * fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]),
-                                       fmaxf(s[1][2 * half], s[1][2 * half + 1]));
+      top[half] = scale.factor *
+                  fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
     if (__any_sync(kEveryLane, top[0] > taken_out[0] + kHeadroom || top[1] > taken_out[1] + kHeadroom)) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {

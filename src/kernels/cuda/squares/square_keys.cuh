@@ -16,7 +16,10 @@ template <typename Products, int D>
 struct KeyShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
   static constexpr bool kKept = kBytes <= 128, kAhead = kBytes <= 64;
-  static constexpr int kThreads = kBytes == 128 && !Products::kInParts ? 384 : kBytes == 64 && Products::kInParts ? 192 : 256, kBlocks = kBytes <= 64 ? 2 : 1;
+  static constexpr int kThreads = kBytes == 128 && !Products::kInParts ? 384
+                                  : kBytes == 64 && Products::kInParts ? 192
+                                                                       : 256,
+                       kBlocks = kBytes <= 64 ? 2 : 1;
 };
 
 template <typename Products, int D>

@@ -8,7 +8,8 @@
 // columns 2 t and 2 t + 1 of rows g and g + 8. What is summed over may be dealt out as one likes, as long as
 // both operands agree, and so may columns:
 //   head dims in scores   a lane takes 16 neighbouring bytes of every 64 of a row
-//   tokens                column 2 t + e of block n (of eight) is token t + 4 (2 n + e), so that a lane has the
+//   tokens                column 2 t + e of block n (of eight) is token t + 4 (2 n + e), so that a lane has
+//   the
 //                         scores of tokens t, t + 4, t + 8, t + 12
 //   columns of sums       lane g of B takes 16 neighbouring bytes of every 128 of a row
 #pragma once
@@ -184,9 +185,9 @@ class OwnRows {
   uint32_t kept_[2][kKept ? Of::kWords : 1];
 };
 
-// B of scores: the rows of a group's tokens. Where a token has no bit, another one of the group is read in its
-// place: whoever forms scores clears what comes of it. The rows are read by load(), ahead of their use, or
-// chunk by chunk as they are used (kHeld).
+// B of scores: the rows of a group's tokens. Where a token has no bit, another one of the group is read in
+// its place: whoever forms scores clears what comes of it. The rows are read by load(), ahead of their use,
+// or chunk by chunk as they are used (kHeld).
 template <typename Stored, int D, bool kHeld>
 class TokensByRow {
  public:
@@ -199,9 +200,8 @@ class TokensByRow {
   __device__ void load(int group, uint32_t bits) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const char* const row =
-          base_ + static_cast<uint64_t>(group) * step_ +
-          (bits >> column_token(block) & 1 ? token_ + block * (step_ / 2) : 0u);
+      const char* const row = base_ + static_cast<uint64_t>(group) * step_ +
+                              (bits >> column_token(block) & 1 ? token_ + block * (step_ / 2) : 0u);
       if constexpr (kHeld) {
 #pragma unroll
         for (int c = 0; c < Of::kChunks; ++c)
@@ -269,7 +269,9 @@ class TokensDown {
   }
 
  private:
-  __device__ bool has(int m) const { return bits_ >> (lane_id() % 4 + 4 * m) & 1; }
+  __device__ bool has(int m) const {
+    return bits_ >> (lane_id() % 4 + 4 * m) & 1;
+  }
   __device__ void read(int c, uint32_t (&to)[4][Of::kPiece]) const {
 #pragma unroll
     for (int m = 0; m < 4; ++m)
@@ -372,8 +374,8 @@ __device__ inline void store_rows(Stored* to, const float (&sums)[D / 8][4], con
         for (int n = 0; n < Of::kPiece; ++n) {
           if constexpr (sizeof(Stored) == 2) {
             const int b = c * Of::kPerPiece + 2 * n;
-            words[n] = pack_bf16(sums[b][2 * half + e] * factor[half],
-                                 sums[b + 1][2 * half + e] * factor[half]);
+            words[n] =
+                pack_bf16(sums[b][2 * half + e] * factor[half], sums[b + 1][2 * half + e] * factor[half]);
           } else {
             words[n] = __float_as_uint(sums[c * Of::kPerPiece + n][2 * half + e] * factor[half]);
           }

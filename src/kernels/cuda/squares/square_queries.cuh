@@ -1,7 +1,8 @@
-// Attention over squares, backward by queries: a warp walks through the squares of a group of 16 queries. With
-// a = exp(s - l), u = g v and ubar = g o:
+// Attention over squares, backward by queries: a warp walks through the squares of a group of 16 queries.
+// With a = exp(s - l), u = g v and ubar = g o:
 //
-//   dL/ds = a (u - ubar),   dq_i = scale sum_j dL/ds_ij k_j,   and a number for each square, or for each probe
+//   dL/ds = a (u - ubar),   dq_i = scale sum_j dL/ds_ij k_j,   and a number for each square, or for each
+//   probe
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"

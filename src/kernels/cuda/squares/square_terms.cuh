@@ -1,5 +1,5 @@
-// What the backward pass needs of a query beside q and g: l log2(e), +infinity where the row has no pair or no
-// query, so that weights become 0, and ubar = g . o. The pass by queries forms them and leaves them to the
+// What the backward pass needs of a query beside q and g: l log2(e), +infinity where the row has no pair or
+// no query, so that weights become 0, and ubar = g . o. The pass by queries forms them and leaves them to the
 // others: 32 floats a group, lane t = lane % 4 of the pass by keys has the eight from 8 t on, of queries
 // t + 4 m the number m and the number 4 + m.
 #pragma once
@@ -22,8 +22,8 @@ struct RowTerms {
 };
 
 template <typename Products, int D>
-__device__ inline RowTerms form_terms(const SquareBackwardParams<typename Products::Stored>& p, int head_index,
-                                      int group, const HeadRows& grads) {
+__device__ inline RowTerms form_terms(const SquareBackwardParams<typename Products::Stored>& p,
+                                      int head_index, int group, const HeadRows& grads) {
   using Of = Deal<typename Products::Stored, D>;
   const int g = lane_id() / 4, t = lane_id() % 4;
   const int64_t first = static_cast<int64_t>(head_index) * p.queries + group * kSquareSide;

@@ -1,7 +1,7 @@
 // The list of squares by query groups -> the same by key groups, query groups ascending.
 //
-// A block has some key groups of a head. It marks the squares among them as bits, a range of query groups at a
-// time, and reads the bits off in order: once to count, and once, when the counts have been added up, to
+// A block has some key groups of a head. It marks the squares among them as bits, a range of query groups at
+// a time, and reads the bits off in order: once to count, and once, when the counts have been added up, to
 // write. What comes out depends on no order of threads.
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/squares/square_params.h"
@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
           const int row = first_row + 32 * lane + __ffs(static_cast<int>(rest)) - 1;
           if (p.places) {
             const int begin = __ldg(p.squares.begin + head * query_groups + row);
-            p.places[to] =
-                begin + first_from(p.squares.groups + begin, __ldg(p.squares.count + head * query_groups + row),
-                                   first_column + warp + k * kWarps);
+            p.places[to] = begin + first_from(p.squares.groups + begin,
+                                              __ldg(p.squares.count + head * query_groups + row),
+                                              first_column + warp + k * kWarps);
           }
           p.rows[to++] = row;
         }

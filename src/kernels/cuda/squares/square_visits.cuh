@@ -39,8 +39,7 @@ __device__ inline int shift_of(const SquareParams<T>& p, int query_group, int ke
 template <typename T>
 __device__ inline uint32_t valid_keys(const SquareParams<T>& p, int item, int key_group) {
   uint32_t keys = first_bits(p.keys - key_group * kSquareSide);
-  if (p.key_bits)
-    keys &= static_cast<uint32_t>(__ldg(p.key_bits + item * square_groups(p.keys) + key_group));
+  if (p.key_bits) keys &= static_cast<uint32_t>(__ldg(p.key_bits + item * square_groups(p.keys) + key_group));
   return keys;
 }
 
@@ -145,7 +144,8 @@ struct PairDropout {
   template <typename Use>
   __device__ void by_query(uint32_t kept, const Use& use) const {
     const int g = lane_id() / 4, t = lane_id() % 4;
-    const uint32_t row[2] = {__shfl_sync(kEveryLane, kept, g) >> t, __shfl_sync(kEveryLane, kept, g + 8) >> t};
+    const uint32_t row[2] = {__shfl_sync(kEveryLane, kept, g) >> t,
+                             __shfl_sync(kEveryLane, kept, g + 8) >> t};
 #pragma unroll
     for (int block = 0; block < 2; ++block)
 #pragma unroll
