@@ -102,7 +102,8 @@ TEST_F(CudaSquares, RepeatBitForBit) {
 // known when it was made.
 TEST_F(CudaSquares, AStepIsRecordedAndFollowsTheSquares) {
   const kit::SquareProblem first = kit::square_problem(large(32)).to(at::kBFloat16, at::kCUDA),
-                           second = kit::square_problem(large(32), at::kDouble, 7).to(at::kBFloat16, at::kCUDA);
+                           second =
+                               kit::square_problem(large(32), at::kDouble, 7).to(at::kBFloat16, at::kCUDA);
   kit::SquareProblem problem = first;
   problem.call.head_keys = problem.call.head_keys.to(at::kCUDA);
   for (at::Tensor* tensor : {&problem.call.squares.count, &problem.call.squares.cols, &problem.probes->count,

@@ -57,8 +57,7 @@ std::vector<SquareTime> time_squares(const DeviceTiming& timing, ops::SquareCall
         shape, (draw >= density).logical_and(draw < density + (1 - density) * kProbes));
     add({"forward and backward with credit and probes, squares given", true,
          square_ms(timing, call, grad, &credit)});
-    add({"lists by keys, squares given", false,
-         device_ms(timing, [&] { graph::transposed(call.squares); })});
+    add({"lists by keys, squares given", false, device_ms(timing, [&] { graph::transposed(call.squares); })});
   }
   return found;
 }

@@ -25,9 +25,12 @@ std::string cuda_square_refusal(const SquareCall& call) {
   if (square_kernel_dim(call) == 0)
     return c10::str("the CUDA kernels over squares take head dims up to 128; got ", call.query.size(3),
                     " for keys and ", call.value.size(3), " for values");
-  if (std::max(call.query.size(2), call.key.size(2)) > kernels::cuda::kMostSquareTokens)
-    return c10::str("the CUDA kernels over squares take up to 2^30 tokens; got ", call.query.size(2), " and ",
-                    call.key.size(2));
+  const int64_t tokens = std::max(call.query.size(2), call.key.size(2));
+  const int64_t most =
+      kernels::cuda::kMostSquareBytes / (square_kernel_dim(call) * call.query.element_size());
+  if (tokens > most)
+    return c10::str("the CUDA kernels over squares take heads of up to 4 GiB, ", most, " tokens here; got ",
+                    tokens);
   return "";
 }
 

@@ -30,7 +30,7 @@ inline at::Tensor square_rows(const at::Tensor& x, int64_t dim) {
   if (x.size(3) != dim) return at::constant_pad_nd(x, {0, dim - x.size(3)}, 0).contiguous();
   const int64_t step = 16 / x.element_size();
   const bool aligned = x.stride(3) == 1 && (x.stride(0) | x.stride(1) | x.stride(2)) % step == 0 &&
-                       x.stride(2) <= kernels::cuda::kMostSquareStride &&
+                       x.size(2) * x.stride(2) * x.element_size() <= kernels::cuda::kMostSquareBytes &&
                        reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
   return aligned ? x : x.clone(at::MemoryFormat::Contiguous);
 }

@@ -37,10 +37,11 @@ template <typename Products, int D>
                                                   float ubar) {
   const int64_t row = at.head_index * square_groups(p.queries) + at.group, token = at.group * kSquareSide + r;
   const int key_head = at.head / static_cast<int>(p.heads / p.key_heads);
-  const HeadRows queries(p.query, at.item, at.head), grads(p.grad_output, at.item, at.head),
-      keys(p.key, at.item, key_head), values(p.value, at.item, key_head);
-  const char *const query = queries.base + token * queries.stride, *const grad =
-                                                                       grads.base + token * grads.stride;
+  const HeadRows queries(p.query, p.queries, at.item, at.head),
+      grads(p.grad_output, p.queries, at.item, at.head), keys(p.key, p.keys, at.item, key_head),
+      values(p.value, p.keys, at.item, key_head);
+  const char *const query = queries.row(static_cast<uint32_t>(token)), *const grad = grads.row(
+                                                                           static_cast<uint32_t>(token));
   const int begin = p.squares.begin[row], count = p.squares.count[row], j = lane_id() % 16;
   float top = -INFINITY, total = 0, effect = 0;
   for (int n = lane_id() / 16; n < count; n += 2) {
@@ -48,12 +49,11 @@ template <typename Products, int D>
     const int group = p.squares.groups[begin + n];
     const Visit visit{group, visit_by_query(p, at.item, at.group, group)};
     if (!(visit.word >> j & 1) || j > r + visit.shift()) continue;
-    const int64_t key = group * kSquareSide + j;
-    const float score = row_dot<Products, D>(query, keys.base + key * keys.stride) * p.scale;
-    float u = row_dot<Products, D>(grad, values.base + key * values.stride);
+    const uint32_t key = static_cast<uint32_t>(group) * 16 + j;
+    const float score = row_dot<Products, D>(query, keys.row(key)) * p.scale;
+    float u = row_dot<Products, D>(grad, values.row(key));
     if (p.stream_keys)
-      u = pair_dropped(p.stream_keys[at.head_index], static_cast<uint32_t>(token), static_cast<uint32_t>(key),
-                       drop_limit)
+      u = pair_dropped(p.stream_keys[at.head_index], static_cast<uint32_t>(token), key, drop_limit)
               ? 0
               : u * p.keep_scale;
     if (score > top) {

@@ -22,7 +22,10 @@ template <typename Products, int D>
 struct ForwardShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
   static constexpr bool kKept = kBytes <= 256, kAhead = kBytes <= 128;
-  static constexpr int kThreads = kBytes <= 64 ? 384 : 256, kBlocks = kBytes <= 128 ? 2 : 1;
+  static constexpr int kThreads = kBytes <= 64    ? 384
+                                  : kBytes == 128 ? 512
+                                                  : 256,
+                       kBlocks = kBytes <= 64 ? 2 : 1;
 };
 
 template <typename Products, int D>
@@ -41,7 +44,7 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, ForwardSh
   const int count = __ldg(p.squares.count + row);
 
   const ScoreScale scale(p.scale);
-  const OwnRows<Products, D, Shape::kKept> query({p.query, item, head}, group, first_bits(queries),
+  const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group, first_bits(queries),
                                                  scale.is_negative);
   const PairDropout dropout(p, drop_limit, head_index);
   SquareWalk walk(p.squares.groups + __ldg(p.squares.begin + row), count,
@@ -49,25 +52,25 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, ForwardSh
 
   float out[D / 8][4] = {}, sum[2] = {};
   float taken_out[2] = {-0x1.FFFFFEp127f, -0x1.FFFFFEp127f};  // of rows g and g + 8, times log2(e)
-  TokensByRow<Stored, D, Shape::kAhead> keys({p.key, item, key_head});
-  TokensDown<Stored, D, Shape::kAhead> values({p.value, item, key_head});
+  TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head});
+  TokensDown<Stored, D, Shape::kAhead> values({p.value, p.keys, item, key_head});
   Visit next{};
   if (Shape::kAhead && count > 0) {
     next = walk.take(0);
-    keys.load(next.group, next.tokens());
+    keys.load(next.group);
     values.load(next.group, next.tokens());
   }
 #pragma unroll 1
   for (int n = 0; n < count; ++n) {
     const bool has_next = Shape::kAhead && n + 1 < count;
     const Visit visit = Shape::kAhead ? next : walk.take(n);
-    if constexpr (!Shape::kAhead) keys.load(visit.group, visit.tokens());
+    if constexpr (!Shape::kAhead) keys.load(visit.group);
     const uint32_t kept = dropout.kept(group, visit.group);
     float s[2][4];
     form_scores(s, query, keys);
     if (has_next) {
       next = walk.take(n + 1);
-      keys.load(next.group, next.tokens());
+      keys.load(next.group);
     }
     if (!visit.whole()) {
 #pragma unroll
@@ -79,12 +82,14 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, ForwardSh
     float top[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      top[half] = scale.factor *
-                  fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
-    if (__any_sync(kEveryLane, top[0] > taken_out[0] + kHeadroom || top[1] > taken_out[1] + kHeadroom)) {
+      top[half] =
+          fmaf(scale.factor,
+               fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1])),
+               -kHeadroom);
+    if (__any_sync(kEveryLane, top[0] > taken_out[0] || top[1] > taken_out[1])) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float now = fmaxf(row_max(top[half]), taken_out[half]);
+        const float now = fmaxf(row_max(top[half]) + kHeadroom, taken_out[half]);
         const float factor = exp2_fast(taken_out[half] - now);
         taken_out[half] = now;
         sum[half] *= factor;

@@ -39,8 +39,9 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, KeyShape<Prod
   const uint32_t valid = valid_keys(p, item, group);
 
   const ScoreScale scale(p.scale);
-  const OwnRows<Products, D, Shape::kKept> key({p.key, item, key_head}, group, valid, scale.is_negative);
-  const OwnRows<Products, D, Shape::kKept> value({p.value, item, key_head}, group, valid, false);
+  const OwnRows<Products, D, Shape::kKept> key({p.key, p.keys, item, key_head}, group, valid,
+                                               scale.is_negative);
+  const OwnRows<Products, D, Shape::kKept> value({p.value, p.keys, item, key_head}, group, valid, false);
   float key_sums[D / 8][4] = {}, value_sums[D / 8][4] = {};
 
 #pragma unroll 1
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, KeyShape<Prod
     const int head_index = item * static_cast<int>(p.heads) + head;
     const int64_t list = static_cast<int64_t>(head_index) * key_groups + group;
     const int count = __ldg(p.squares_by_keys.count + list);
-    const HeadRows query_rows(p.query, item, head), grad_rows(p.grad_output, item, head);
+    const HeadRows query_rows(p.query, p.queries, item, head),
+        grad_rows(p.grad_output, p.queries, item, head);
     TokensByRow<Stored, D, Shape::kAhead> queries(query_rows), grads(grad_rows);
     TokensDown<Stored, D, false> queries_down(query_rows), grads_down(grad_rows);
     const char* const terms_at =
@@ -59,8 +61,8 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, KeyShape<Prod
     Visit next{};
     if (Shape::kAhead && count > 0) {
       next = walk.take(0);
-      queries.load(next.group, next.tokens());
-      grads.load(next.group, next.tokens());
+      queries.load(next.group);
+      grads.load(next.group);
     }
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
@@ -76,15 +78,15 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, KeyShape<Prod
       if constexpr (Shape::kAhead) read_terms();
       const uint32_t kept = dropout.kept(visit.group, group);
       float s[2][4], u[2][4];
-      if constexpr (!Shape::kAhead) queries.load(visit.group, visit.tokens());
+      if constexpr (!Shape::kAhead) queries.load(visit.group);
       form_scores(s, key, queries);
-      if (has_next) queries.load(next.group, next.tokens());
-      if constexpr (!Shape::kAhead) grads.load(visit.group, visit.tokens());
+      if (has_next) queries.load(next.group);
+      if constexpr (!Shape::kAhead) grads.load(visit.group);
       form_scores(u, value, grads);
       if constexpr (!Shape::kAhead) read_terms();
       // The same rows as before, from the first-level cache.
       grads_down.load(visit.group, visit.tokens());
-      if (has_next) grads.load(next.group, next.tokens());
+      if (has_next) grads.load(next.group);
       if (!visit.whole()) {
 #pragma unroll
         for (int block = 0; block < 2; ++block)

@@ -83,6 +83,7 @@ struct Tf32Products {
 
 // ---- words from and to memory ----
 
+// Offsets have 32 bits: added to an address that is the same for all lanes they cost no registers.
 template <int kWords>
 __device__ inline void read_words(uint32_t* to, const char* from) {
   if constexpr (kWords == 1) {
@@ -117,16 +118,23 @@ struct Deal {
   static constexpr int kBlocks = D / 8, kPerPiece = kBlocks / kPieces;
 };
 
-// Rows of a head: where they begin, and bytes from one to the next.
+// Rows of a head: where they begin, bytes from one to the next, and the last one.
 struct HeadRows {
   const char* base;
-  int64_t stride;
+  uint32_t stride;
+  int last;
 
   template <typename T>
-  __device__ HeadRows(const HeadTensor<const T>& tensor, int item, int head)
+  __device__ HeadRows(const HeadTensor<const T>& tensor, int64_t tokens, int item, int head)
       : base(reinterpret_cast<const char*>(tensor.head(item, head))),
-        stride(tensor.row_stride * static_cast<int64_t>(sizeof(T))) {}
-  __device__ const char* group(int index) const { return base + index * (kSquareSide * stride); }
+        stride(static_cast<uint32_t>(tensor.row_stride) * static_cast<uint32_t>(sizeof(T))),
+        last(static_cast<int>(tokens - 1)) {}
+  // Of a lane that begins at `place` in every row: the row of a token, beyond the last one the last.
+  __device__ const char* at(const char* place, int token) const {
+    return place + static_cast<uint64_t>(static_cast<uint32_t>(min(token, last))) * stride;
+  }
+  __device__ const char* row(uint32_t token) const { return base + token * stride; }
+  __device__ uint32_t group(int index) const { return static_cast<uint32_t>(index) * (16 * stride); }
 };
 
 // ---- operands ----
@@ -144,7 +152,7 @@ class OwnRows {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       rows_[half] = bits >> (g + 8 * half) & 1
-                        ? head.group(group) + (g + 8 * half) * head.stride + t * (4 * Of::kChunk)
+                        ? head.base + head.group(group) + (g + 8 * half) * head.stride + t * (4 * Of::kChunk)
                         : nullptr;
     if constexpr (kKept) {
 #pragma unroll
@@ -185,30 +193,25 @@ class OwnRows {
   uint32_t kept_[2][kKept ? Of::kWords : 1];
 };
 
-// B of scores: the rows of a group's tokens. Where a token has no bit, another one of the group is read in
-// its place: whoever forms scores clears what comes of it. The rows are read by load(), ahead of their use,
-// or chunk by chunk as they are used (kHeld).
+// B of scores: the rows of a group's tokens, beyond the last one this again: whoever forms scores clears what
+// comes of tokens that take no part. They are read by load(), ahead of their use, or chunk by chunk as they
+// are used (kHeld).
 template <typename Stored, int D, bool kHeld>
 class TokensByRow {
  public:
   using Of = Deal<Stored, D>;
 
   __device__ explicit TokensByRow(const HeadRows& head)
-      : base_(head.base + lane_id() % 4 * (4 * Of::kChunk)),
-        step_(static_cast<uint32_t>(kSquareSide * head.stride)),
-        token_(static_cast<uint32_t>(column_token(0) * head.stride)) {}
-  __device__ void load(int group, uint32_t bits) {
+      : head_(head), place_(head.base + lane_id() % 4 * (4 * Of::kChunk)) {}
+  __device__ void load(int group) {
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const char* const row = base_ + static_cast<uint64_t>(group) * step_ +
-                              (bits >> column_token(block) & 1 ? token_ + block * (step_ / 2) : 0u);
-      if constexpr (kHeld) {
+    for (int block = 0; block < 2; ++block) row_[block] = head_.at(place_, group * 16 + column_token(block));
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block)
 #pragma unroll
         for (int c = 0; c < Of::kChunks; ++c)
-          read_words<Of::kChunk>(held_[block] + c * Of::kChunk, row + c * 64);
-      } else {
-        row_[block] = row;
-      }
+          read_words<Of::kChunk>(held_[block] + c * Of::kChunk, row_[block] + c * 64);
     }
   }
   // Chunk c of both blocks.
@@ -225,10 +228,8 @@ class TokensByRow {
   }
 
  private:
-  const char* base_;  // a lane's place in token 0
-  uint32_t step_;     // bytes from group to group
-  uint32_t token_;    // to the lane's token of block 0
-  const char* row_[2];
+  HeadRows head_;
+  const char *place_, *row_[2];
   uint32_t held_[2][kHeld ? Of::kWords : 1];
 };
 
@@ -239,33 +240,28 @@ class TokensDown {
   using Of = Deal<Stored, D>;
 
   __device__ explicit TokensDown(const HeadRows& head)
-      : base_(head.base + lane_id() / 4 * (4 * Of::kPiece)),
-        step_(static_cast<uint32_t>(kSquareSide * head.stride)),
-        token_(static_cast<uint32_t>(lane_id() % 4 * head.stride)) {}
+      : head_(head), place_(head.base + lane_id() / 4 * (4 * Of::kPiece)) {}
   __device__ void load(int group, uint32_t bits) {
-    bits_ = bits & kAllTokens;
-    group_ = base_ + static_cast<uint64_t>(group) * step_;
+    bits_ = bits;
+#pragma unroll
+    for (int m = 0; m < 4; ++m) row_[m] = head_.at(place_, group * 16 + lane_id() % 4 + 4 * m);
     if constexpr (kHeld) {
 #pragma unroll
       for (int c = 0; c < Of::kPieces; ++c) read(c, held_[c]);
     }
   }
   // Piece c of the four tokens.
-  __device__ void piece(int c, uint32_t (&to)[4][Of::kPiece]) const {
+  __device__ void piece(int c, uint32_t (&to)[4][Of::kPiece]) {
     if constexpr (kHeld) {
+      clear(held_[c]);
 #pragma unroll
       for (int m = 0; m < 4; ++m)
 #pragma unroll
         for (int n = 0; n < Of::kPiece; ++n) to[m][n] = held_[c][m][n];
     } else {
       read(c, to);
+      clear(to);
     }
-    if (bits_ == kAllTokens) return;
-#pragma unroll
-    for (int m = 0; m < 4; ++m)
-#pragma unroll
-      for (int n = 0; n < Of::kPiece; ++n)
-        if (!has(m)) to[m][n] = 0;
   }
 
  private:
@@ -274,12 +270,20 @@ class TokensDown {
   }
   __device__ void read(int c, uint32_t (&to)[4][Of::kPiece]) const {
 #pragma unroll
+    for (int m = 0; m < 4; ++m) read_words<Of::kPiece>(to[m], row_[m] + c * 128);
+  }
+  __device__ void clear(uint32_t (&words)[4][Of::kPiece]) const {
+    if (bits_ == kAllTokens) return;
+#pragma unroll
     for (int m = 0; m < 4; ++m)
-      read_words<Of::kPiece>(to[m], group_ + (has(m) ? token_ + m * (step_ / 4) : 0u) + c * 128);
+#pragma unroll
+      for (int n = 0; n < Of::kPiece; ++n)
+        if (!has(m)) words[m][n] = 0;
   }
 
-  const char *base_, *group_;
-  uint32_t step_, token_, bits_;
+  HeadRows head_;
+  uint32_t bits_;
+  const char *place_, *row_[4];
   uint32_t held_[kHeld ? Of::kPieces : 1][4][Of::kPiece];
 };
 
@@ -314,7 +318,7 @@ __device__ inline void form_scores(float (&scores)[2][4], const OwnRows<Products
 // sums[b]: columns of block b of rows g and g + 8; store_rows knows which.
 template <typename Products, int D, bool kHeld>
 __device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4],
-                                const TokensDown<typename Products::Stored, D, kHeld>& tokens) {
+                                TokensDown<typename Products::Stored, D, kHeld>& tokens) {
   using Of = Deal<typename Products::Stored, D>;
   constexpr bool kPairs = sizeof(typename Products::Stored) == 2;  // of numbers in a word
   uint32_t a[kPairs ? 1 : 2][4];

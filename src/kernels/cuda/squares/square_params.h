@@ -15,8 +15,8 @@ inline constexpr int64_t kSquareSide = 16;
 constexpr int64_t square_groups(int64_t tokens) {
   return (tokens + kSquareSide - 1) / kSquareSide;
 }
-inline constexpr int64_t kMostSquareTokens = int64_t{1} << 30;
-inline constexpr int64_t kMostSquareStride = int64_t{1} << 25;  // elements from row to row
+inline constexpr int64_t kMostSquareBytes =
+    (int64_t{1} << 32) - 1;  // of a head, from its first row to its last
 
 // Row r has count[r] squares, whose other groups stand in `groups` from begin[r] on, ascending.
 struct SquareList {

@@ -15,7 +15,10 @@ template <typename Products, int D, bool kLeaveOneOut = false>
 struct QueryShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
   static constexpr bool kKept = kBytes <= 256, kAhead = kBytes <= 64;
-  static constexpr int kThreads = kLeaveOneOut && kBytes == 128 ? 192 : 256, kBlocks = kBytes <= 128 ? 2 : 1;
+  static constexpr int kThreads = kBytes != 128  ? 256
+                                  : kLeaveOneOut ? 384
+                                                 : 512,
+                       kBlocks = kBytes <= 64 ? 2 : 1;
 };
 
 __device__ inline void clear_absent(const Visit& visit, float (&s)[2][4], float (&u)[2][4]) {
@@ -44,15 +47,15 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
   const int count = __ldg(p.squares.count + row), begin = __ldg(p.squares.begin + row);
 
   const ScoreScale scale(p.scale);
-  const HeadRows grad_rows(p.grad_output, item, head);
-  const OwnRows<Products, D, Shape::kKept> query({p.query, item, head}, group, first_bits(queries),
+  const HeadRows grad_rows(p.grad_output, p.queries, item, head);
+  const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group, first_bits(queries),
                                                  scale.is_negative);
   const OwnRows<Products, D, Shape::kKept> grad(grad_rows, group, first_bits(queries), false);
   const RowTerms terms = form_terms<Products, D>(p, head_index, group, grad_rows);
   store_terms(terms_of_group(p, head_index, group), terms);
 
-  const HeadRows key_rows(p.key, item, key_head);
-  TokensByRow<Stored, D, Shape::kAhead> keys(key_rows), values({p.value, item, key_head});
+  const HeadRows key_rows(p.key, p.keys, item, key_head);
+  TokensByRow<Stored, D, Shape::kAhead> keys(key_rows), values({p.value, p.keys, item, key_head});
   TokensDown<Stored, D, false> keys_down(key_rows);
   const PairDropout dropout(p, drop_limit, head_index);
   SquareWalk walk(p.squares.groups + begin, count,
@@ -63,8 +66,8 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
   Visit next{};
   if (Shape::kAhead && count > 0) {
     next = walk.take(0);
-    keys.load(next.group, next.tokens());
-    values.load(next.group, next.tokens());
+    keys.load(next.group);
+    values.load(next.group);
   }
 #pragma unroll 1
   for (int n = 0; n < count; ++n) {
@@ -73,14 +76,14 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
     if (has_next) next = walk.take(n + 1);
     const uint32_t kept = dropout.kept(group, visit.group);
     float s[2][4], u[2][4];
-    if constexpr (!Shape::kAhead) keys.load(visit.group, visit.tokens());
+    if constexpr (!Shape::kAhead) keys.load(visit.group);
     form_scores(s, query, keys);
-    if (has_next) keys.load(next.group, next.tokens());
-    if constexpr (!Shape::kAhead) values.load(visit.group, visit.tokens());
+    if (has_next) keys.load(next.group);
+    if constexpr (!Shape::kAhead) values.load(visit.group);
     form_scores(u, grad, values);
     // The same keys as before, from the first-level cache.
     keys_down.load(visit.group, visit.tokens());
-    if (has_next) values.load(next.group, next.tokens());
+    if (has_next) values.load(next.group);
     clear_absent(visit, s, u);
     if (dropout.drops())
       dropout.by_query(kept, [&](int block, int e, float factor) { u[block][e] *= factor; });
@@ -130,20 +133,21 @@ __global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, QueryShape<
   const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
 
   const ScoreScale scale(p.scale);
-  const OwnRows<Products, D, Shape::kKept> query({p.query, item, head}, group, first_bits(queries),
+  const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group, first_bits(queries),
                                                  scale.is_negative);
-  const OwnRows<Products, D, Shape::kKept> grad({p.grad_output, item, head}, group, first_bits(queries),
-                                                false);
+  const OwnRows<Products, D, Shape::kKept> grad({p.grad_output, p.queries, item, head}, group,
+                                                first_bits(queries), false);
   const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
-  TokensByRow<Stored, D, Shape::kAhead> keys({p.key, item, key_head}), values({p.value, item, key_head});
+  TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head}),
+      values({p.value, p.keys, item, key_head});
   SquareWalk walk(p.probes.groups + begin, count,
                   [&](int key_group) { return visit_by_query(p, item, group, key_group); });
 #pragma unroll 1
   for (int n = 0; n < count; ++n) {
     const Visit visit = walk.take(n);
     float s[2][4], u[2][4];
-    keys.load(visit.group, visit.tokens());
-    values.load(visit.group, visit.tokens());
+    keys.load(visit.group);
+    values.load(visit.group);
     form_scores(s, query, keys);
     form_scores(u, grad, values);
     clear_absent(visit, s, u);

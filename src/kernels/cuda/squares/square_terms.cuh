@@ -34,7 +34,7 @@ __device__ inline RowTerms form_terms(const SquareBackwardParams<typename Produc
     const int r = g + 8 * half;
     float sum = 0, lse = -INFINITY;
     if (r < queries) {
-      const char* const grad = grads.group(group) + r * grads.stride + t * (4 * Of::kChunk);
+      const char* const grad = grads.base + grads.group(group) + r * grads.stride + t * (4 * Of::kChunk);
       const char* const output =
           reinterpret_cast<const char*>(p.output + (first + r) * D) + t * (4 * Of::kChunk);
 #pragma unroll
