@@ -9,6 +9,7 @@
 
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
+#include "kit/row_errors.h"
 #include "ops/attention/cuda_limits.h"
 #include "ops/attention/kernel_table.h"
 
@@ -20,11 +21,6 @@ using functional::edge_attention;
 using ::testing::HasSubstr;
 
 class CudaAttention : public kit::CudaTest {};
-
-double relative_error(const at::Tensor& found, const at::Tensor& expected) {
-  const at::Tensor f = found.to(at::kCPU, at::kDouble), e = expected.to(at::kCPU, at::kDouble);
-  return ((f - e).norm() / e.norm().clamp_min(1e-30)).item<double>();
-}
 
 functional::EdgeAttentionOptions dropping(double p) {
   functional::EdgeAttentionOptions options;
@@ -88,10 +84,10 @@ TEST_F(CudaAttention, AgreesWithTheReferenceForwardAndBackward) {
     EXPECT_STREQ(ops::choose_kernel(call).name, c.kernel);
     const Result found = run(q.cuda(), k.cuda(), v.cuda(), device_edges, g.cuda(), Backend::kKernel);
     const double limit = c.dtype == at::kFloat ? 2e-5 : 1.5e-2;
-    EXPECT_LE(relative_error(found.output, expected.output), limit) << to_string(c.shape);
-    EXPECT_LE(relative_error(found.query, expected.query), limit) << to_string(c.shape);
-    EXPECT_LE(relative_error(found.key, expected.key), limit) << to_string(c.shape);
-    EXPECT_LE(relative_error(found.value, expected.value), limit) << to_string(c.shape);
+    EXPECT_TRUE(kit::rows_agree(found.output, expected.output, limit)) << to_string(c.shape);
+    EXPECT_TRUE(kit::rows_agree(found.query, expected.query, limit)) << to_string(c.shape);
+    EXPECT_TRUE(kit::rows_agree(found.key, expected.key, limit)) << to_string(c.shape);
+    EXPECT_TRUE(kit::rows_agree(found.value, expected.value, limit)) << to_string(c.shape);
     if (c.shape.queries > 9) {
       EXPECT_EQ(found.output.select(2, 9).abs().sum().item<double>(), 0);
       EXPECT_EQ(found.query.select(2, 9).abs().sum().item<double>(), 0);
@@ -122,8 +118,8 @@ TEST_F(CudaAttention, TakesEachHeadItsOwnWay) {
     EXPECT_GT(counted.degrees().select(1, 1).to(at::kDouble).mean().item<double>(), 0.1 * 520);
     const at::Tensor expected =
         edge_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), counted);
-    EXPECT_LE(relative_error(found.select(1, 0), expected.select(1, 0)), 1e-2) << dim;
-    EXPECT_LE(relative_error(found.select(1, 1), expected.select(1, 1)), 1e-2) << dim;
+    EXPECT_TRUE(kit::rows_agree(found.select(1, 0), expected.select(1, 0), 1e-2)) << dim;
+    EXPECT_TRUE(kit::rows_agree(found.select(1, 1), expected.select(1, 1), 1e-2)) << dim;
   }
 }
 
@@ -146,15 +142,15 @@ TEST_F(CudaAttention, TakesEachHeadItsOwnWayBack) {
       };
       const Result found = found_by(on_device), again = found_by(on_device);
       for (const int64_t head : {0, 1}) {
-        const auto error = [&](const at::Tensor& f, const at::Tensor& e) {
-          return relative_error(f.select(1, head), e.select(1, head));
+        const auto agree = [&](const at::Tensor& f, const at::Tensor& e) {
+          return kit::rows_agree(f.select(1, head), e.select(1, head), 1.5e-2);
         };
         const std::string name =
             std::to_string(dim) + " " + std::to_string(head) + " " + std::to_string(dropout);
-        EXPECT_LE(error(found.output, expected.output), 1.5e-2) << name;
-        EXPECT_LE(error(found.query, expected.query), 1.5e-2) << name;
-        EXPECT_LE(error(found.key, expected.key), 1.5e-2) << name;
-        EXPECT_LE(error(found.value, expected.value), 1.5e-2) << name;
+        EXPECT_TRUE(agree(found.output, expected.output)) << name;
+        EXPECT_TRUE(agree(found.query, expected.query)) << name;
+        EXPECT_TRUE(agree(found.key, expected.key)) << name;
+        EXPECT_TRUE(agree(found.value, expected.value)) << name;
       }
       EXPECT_TRUE(at::equal(found.output, again.output) && at::equal(found.query, again.query) &&
                   at::equal(found.key, again.key) && at::equal(found.value, again.value));
@@ -183,10 +179,10 @@ TEST_F(CudaAttention, WindowsWithASingleEntryReadNothingElse) {
       const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
                                   g.to(at::kDouble), Backend::kReference, dropout),
                    found = run(q.cuda(), k.cuda(), v.cuda(), on_device, g.cuda(), Backend::kKernel, dropout);
-      EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2) << dim << " " << dropout;
-      EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2) << dim << " " << dropout;
-      EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2) << dim << " " << dropout;
-      EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2) << dim << " " << dropout;
+      EXPECT_TRUE(kit::rows_agree(found.output, expected.output, 1.5e-2)) << dim << " " << dropout;
+      EXPECT_TRUE(kit::rows_agree(found.query, expected.query, 1.5e-2)) << dim << " " << dropout;
+      EXPECT_TRUE(kit::rows_agree(found.key, expected.key, 1.5e-2)) << dim << " " << dropout;
+      EXPECT_TRUE(kit::rows_agree(found.value, expected.value, 1.5e-2)) << dim << " " << dropout;
     }
 }
 
@@ -201,10 +197,10 @@ TEST_F(CudaAttention, PassesOverEmptyTiles) {
   const Result expected = run(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), edges,
                               g.to(at::kDouble), Backend::kReference);
   const Result found = run(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA), g.cuda(), Backend::kKernel);
-  EXPECT_LE(relative_error(found.output, expected.output), 1.5e-2);
-  EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2);
-  EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2);
-  EXPECT_LE(relative_error(found.value, expected.value), 1.5e-2);
+  EXPECT_TRUE(kit::rows_agree(found.output, expected.output, 1.5e-2));
+  EXPECT_TRUE(kit::rows_agree(found.query, expected.query, 1.5e-2));
+  EXPECT_TRUE(kit::rows_agree(found.key, expected.key, 1.5e-2));
+  EXPECT_TRUE(kit::rows_agree(found.value, expected.value, 1.5e-2));
 }
 
 // Logits far outside what exp can hold without a maximum, and NaN where no edge looks.
@@ -225,7 +221,7 @@ TEST_F(CudaAttention, SurvivesHugeLogitsAndUnreadNaN) {
     k.select(2, 5).fill_(NAN), v.select(2, 5).fill_(NAN);
     const at::Tensor found =
         edge_attention(q.cuda(), k.cuda(), v.cuda(), edges.to(at::kCUDA), dropping(dropout));
-    EXPECT_LE(relative_error(found, expected), 1e-2) << density << " " << dropout;
+    EXPECT_TRUE(kit::rows_agree(found, expected, 1e-2)) << density << " " << dropout;
   }
 }
 
@@ -252,8 +248,8 @@ TEST_F(CudaAttention, DropsTheSameEdgesAsTheReference) {
       };
       EXPECT_LE(largest(found.output, expected.output), limit) << name << " " << dim;
       EXPECT_LE(largest(found.value, expected.value), limit) << name << " " << dim;
-      EXPECT_LE(relative_error(found.query, expected.query), 1.5e-2) << name << " " << dim;
-      EXPECT_LE(relative_error(found.key, expected.key), 1.5e-2) << name << " " << dim;
+      EXPECT_TRUE(kit::rows_agree(found.query, expected.query, 1.5e-2)) << name << " " << dim;
+      EXPECT_TRUE(kit::rows_agree(found.key, expected.key, 1.5e-2)) << name << " " << dim;
     };
     // A pair is worth 1 / 30 at least among the few edges of a row, 1 / 90 among many.
     check(edges, counted, 0.02, "counted");

@@ -446,7 +446,9 @@ TEST_F(CudaSac, TakesScoresOfAnySize) {
   for (const double added : {300., -300.}) {
     const EdgeChoice found = run(added);
     const at::Tensor same = found.edges.to(at::kCPU).contained_in(expected.edges.to(at::kCPU));
-    EXPECT_GE(same.to(at::kFloat).mean().item<double>(), 0.95) << added;
+    // Scores are rounded to 3e-5: a few draws of 2,400 may go the other way, and take the rest of their walk
+    // along.
+    EXPECT_GE(same.to(at::kFloat).mean().item<double>(), 0.99) << added;
     EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, 1e-3, 1e-3)) << added;
     EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, 1e-3, 1e-3)) << added;
   }

@@ -161,7 +161,11 @@ TEST(FusedBlocks, TakesScoresOfAnySize) {
       if (dtype == at::kDouble) {
         EXPECT_TRUE(kit::same_edges(found.edges, expected.edges)) << added;
       }
-      EXPECT_GE(found.edges.contained_in(expected.edges).to(at::kFloat).mean().item<double>(), 0.95) << added;
+      // In fp32 the scores are rounded to 3e-5: of 480 draws one in a hundred runs might go the other way,
+      // and takes the rest of its walk along.
+      EXPECT_GE(found.edges.contained_in(expected.edges).sum().item<int64_t>(),
+                expected.edges.edge_count() - 3)
+          << added;
       EXPECT_TRUE(at::allclose(found.policy->log_prob, expected.policy->log_prob, tolerance, 1e-9)) << added;
       EXPECT_TRUE(at::allclose(found.policy->entropy, expected.policy->entropy, tolerance, 1e-9)) << added;
     }
