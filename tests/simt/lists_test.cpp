@@ -151,6 +151,41 @@ TEST(SimtLists, BlocksThatDoNotThinAreTheDirectSamplers) {
   }
 }
 
+// Every pair as often as its probability says, and forbidden ones never; rows that thin and rows that do not.
+TEST(SimtLists, DrawEveryPairAsOftenAsItsProbabilitySays) {
+  constexpr int64_t kDraws = 120;
+  for (const float limit : {1.f, 0.f})
+    for (const bool restricted : {false, true}) {
+      // Bounds of rows up to 0.45, where a law that forgets what thinning loses is off by a quarter.
+      const at::Tensor query = kit::rand({1, 1, 20, 32}, 1) * 0.8,
+                       key = kit::rand({1, 1, 30, 32}, 2) * (0.8 / 32);
+      SampleOptions options = options_of(EdgeLaw::kBernoulli, false);
+      if (restricted) {
+        options.is_causal = true;
+        options.key_mask = kit::rand({1, 30}, 3) < 0.8;
+        options.query_mask = kit::rand({1, 20}, 4) < 0.8;
+      }
+      at::Tensor drawn = at::zeros({20, 30}, at::kDouble);
+      for (int64_t draw = 0; draw < kDraws; ++draw) {
+        options.random.step = static_cast<uint64_t>(draw);
+        Model model(query, key, options);
+        model.limit = limit;
+        drawn += model.lists().to_mask()[0][0].to(at::kDouble);
+      }
+      at::Tensor p = at::matmul(query.to(at::kDouble), key.to(at::kDouble).transpose(2, 3))[0][0];
+      if (restricted) p = (p * options.key_mask->view({1, 30}) * options.query_mask->view({20, 1})).tril();
+      const std::string name = c10::str("limit ", limit, restricted ? ", restricted" : "");
+      EXPECT_EQ(drawn.masked_select(p == 0).sum().item<double>(), 0) << name;
+      const at::Tensor open = p.masked_select(p > 0), mean = open * kDraws,
+                       terms = (drawn.masked_select(p > 0) - mean).square() / (mean * (1 - open));
+      const double cells = static_cast<double>(open.numel());
+      EXPECT_LE(std::abs(terms.mean().item<double>() - 1), 6 * std::sqrt(2 / cells)) << name;
+      EXPECT_NEAR(drawn.sum().item<double>(), mean.sum().item<double>(),
+                  5 * std::sqrt((mean * (1 - open)).sum().item<double>()))
+          << name;
+    }
+}
+
 TEST(SimtLists, ProbesAreTheCpus) {
   const EdgeShape shape{2, 2, 40, 2105};
   const EdgeSet edges = EdgeSet::from_mask(kit::random_mask(shape, 0.1, 1));
