@@ -13,7 +13,7 @@
 #include "ops/attention/cuda_limits.h"
 #include "ops/attention/kernel_table.h"
 
-namespace edgewise {
+namespace edgewise::attention_on_cuda {
 namespace {
 
 using functional::Backend;
@@ -320,4 +320,4 @@ TEST_F(CudaAttention, SaysWhyItDoesNotTakeACall) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::attention_on_cuda

@@ -13,7 +13,7 @@
 #include "kit/devices.h"
 #include "kit/random_inputs.h"
 
-namespace edgewise {
+namespace edgewise::csr_on_cuda {
 namespace {
 
 class CudaCsr : public kit::CudaTest {
@@ -135,4 +135,4 @@ TEST_F(CudaCsr, MoreEdgesThanPairsAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::csr_on_cuda

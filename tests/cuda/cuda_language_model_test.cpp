@@ -11,7 +11,7 @@
 
 #include "kit/devices.h"
 
-namespace edgewise {
+namespace edgewise::language_model_on_cuda {
 namespace {
 
 class CudaLanguageModel : public kit::CudaTest {};
@@ -101,4 +101,4 @@ TEST_F(CudaLanguageModel, TrainsInBf16) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::language_model_on_cuda

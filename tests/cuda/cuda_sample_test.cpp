@@ -11,7 +11,7 @@
 #include "kit/random_inputs.h"
 #include "ops/sample/cuda_sampling.h"
 
-namespace edgewise {
+namespace edgewise::sampling_on_cuda {
 namespace {
 
 using graph::EdgePlan;
@@ -132,4 +132,4 @@ TEST_F(CudaSample, ClearsWhatIsOutsideOfUnits) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::sampling_on_cuda

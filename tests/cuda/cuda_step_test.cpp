@@ -17,7 +17,7 @@
 #include "kit/recorded.h"
 #include "kit/scratch_folder.h"
 
-namespace edgewise::train {
+namespace edgewise::train::steps_on_cuda {
 namespace {
 
 class CudaStep : public kit::CudaTest {};
@@ -114,4 +114,4 @@ TEST_F(CudaStep, ReadingLateChangesNothing) {
 }
 
 }  // namespace
-}  // namespace edgewise::train
+}  // namespace edgewise::train::steps_on_cuda

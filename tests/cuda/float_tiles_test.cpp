@@ -17,7 +17,7 @@
 #include "kit/random_inputs.h"
 #include "ops/attention/kernel_table.h"
 
-namespace edgewise {
+namespace edgewise::float_tiles_on_cuda {
 namespace {
 
 using functional::Backend;
@@ -262,4 +262,4 @@ TEST_F(CudaFloatTiles, FollowTorchsSwitch) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::float_tiles_on_cuda

@@ -21,7 +21,7 @@
 #include "ops/step_graph.h"
 #include "ops/step_inputs.h"
 
-namespace edgewise::train {
+namespace edgewise::train::graphs_on_cuda {
 namespace {
 
 using testing::HasSubstr;
@@ -356,4 +356,4 @@ TEST_F(CudaGraph, LargeReplayedPassesRepeat) {
 }
 
 }  // namespace
-}  // namespace edgewise::train
+}  // namespace edgewise::train::graphs_on_cuda

@@ -14,7 +14,7 @@
 #include "kit/row_errors.h"
 #include "ops/attention/kernel_table.h"
 
-namespace edgewise {
+namespace edgewise::learner_on_cuda {
 namespace {
 
 class CudaLearner : public kit::CudaTest {};
@@ -338,4 +338,4 @@ TEST_F(CudaLearner, GetsANumberPerEdgeAndPerProbe) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::learner_on_cuda

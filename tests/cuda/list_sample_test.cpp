@@ -14,7 +14,7 @@
 #include "ops/attention/kernel_table.h"
 #include "ops/sample/cuda_sampling.h"
 
-namespace edgewise {
+namespace edgewise::lists_on_cuda {
 namespace {
 
 class CudaLists : public kit::CudaTest {};
@@ -195,4 +195,4 @@ TEST_F(CudaLists, ServeALearnedLayerOverALongSequence) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::lists_on_cuda

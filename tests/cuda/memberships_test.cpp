@@ -9,7 +9,7 @@
 #include "kit/random_inputs.h"
 #include "ops/sample/memberships.h"
 
-namespace edgewise {
+namespace edgewise::memberships_on_cuda {
 namespace {
 
 class CudaMemberships : public kit::CudaTest {};
@@ -146,4 +146,4 @@ TEST_F(CudaMemberships, OfOtherShapesAreLeftToTorch) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::memberships_on_cuda

@@ -11,7 +11,7 @@
 
 #include "kit/devices.h"
 
-namespace edgewise {
+namespace edgewise::repeats_on_cuda {
 namespace {
 
 class CudaRepeat : public kit::CudaTest {};
@@ -61,4 +61,4 @@ TEST_F(CudaRepeat, AHundredStepsAreTheSameTwice) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::repeats_on_cuda

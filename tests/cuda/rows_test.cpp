@@ -11,7 +11,7 @@
 #include "ops/layers/cuda_rows.h"
 #include "ops/layers/state_rows.h"
 
-namespace edgewise::ops {
+namespace edgewise::ops::rows_on_cuda {
 namespace {
 
 class CudaRows : public kit::CudaTest {};
@@ -263,4 +263,4 @@ TEST_F(CudaRows, DroppedSumsFollowTorchsGenerator) {
 }
 
 }  // namespace
-}  // namespace edgewise::ops
+}  // namespace edgewise::ops::rows_on_cuda

@@ -13,7 +13,7 @@
 #include "edges/sac_kit.h"
 #include "kit/devices.h"
 
-namespace edgewise {
+namespace edgewise::sac_on_cuda {
 namespace {
 
 using kit::WalkKind;
@@ -535,4 +535,4 @@ TEST_F(CudaSac, ReadsKeysBeforeTheQueries) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::sac_on_cuda

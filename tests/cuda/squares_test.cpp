@@ -6,7 +6,7 @@
 #include "kit/square_cases.h"
 #include "ops/step_graph.h"
 
-namespace edgewise {
+namespace edgewise::squares_on_cuda {
 namespace {
 
 using kernels::CreditRule;
@@ -127,4 +127,4 @@ TEST_F(CudaSquares, AStepIsRecordedAndFollowsTheSquares) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::squares_on_cuda

@@ -7,7 +7,7 @@
 #include "kit/law_check.h"
 #include "kit/random_inputs.h"
 
-namespace edgewise {
+namespace edgewise::thinning_on_cuda {
 namespace {
 
 class CudaThinning : public kit::CudaTest {};
@@ -118,4 +118,4 @@ TEST_F(CudaThinning, LeavesDenseRowsToTheDirectSampler) {
 }
 
 }  // namespace
-}  // namespace edgewise
+}  // namespace edgewise::thinning_on_cuda

@@ -63,8 +63,8 @@ TEST(ProbeBudget, IsPerValidKey) {
   request.random = {.seed = 3};
   request.key_mask = at::arange(40).unsqueeze(0) < torch::tensor({40, 10, 4}).unsqueeze(1);
   const EdgeChoice choice = source->choose(request);
-  ASSERT_TRUE(choice.credit && choice.credit->probes);
-  EXPECT_EQ(choice.credit->probe_rates, (std::vector<double>{3.0 / 40, 3.0 / 10, 0.5}));
+  ASSERT_TRUE(choice.learner && choice.learner->probes);
+  EXPECT_EQ(choice.learner->probe_rates, (std::vector<double>{3.0 / 40, 3.0 / 10, 0.5}));
 }
 
 }  // namespace

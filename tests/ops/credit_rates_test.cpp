@@ -15,9 +15,8 @@ namespace {
 at::Tensor credit_of(const at::Tensor& mask, const at::Tensor& probes, const std::vector<double>& rates,
                      EdgeLaw law, const at::Tensor& p) {
   const int64_t batch = mask.size(0);
-  EdgeCredit rule;
-  rule.estimator = Estimator::kCounterfactual;
-  rule.law = law;
+  EdgeLearner rule;
+  rule.poisson_slope = law == EdgeLaw::kPoisson;
   rule.probes = EdgeSet::from_mask(probes);
   rule.probe_rates = rates;
   rule.query_membership = p.clone().requires_grad_();

@@ -7,7 +7,7 @@
 //   present edges   0 <= G - (L_with - L_without) <= |o_with - o_without|^2 / 4
 //   absent edges    0 <= (L_with - L_without) - G <= |o_with - o_without|^2 / 4
 #include <edgewise/edges/sac_edges.h>
-#include <edgewise/ops/edge_effect.h>
+#include <edgewise/ops/functional.h>
 #include <edgewise/ops/functional.h>
 
 #include <gtest/gtest.h>
@@ -84,9 +84,8 @@ TEST_P(NonlinearCredit, OfMembershipsIsBiasedAsStated) {
   Bias bias;
   for (const int64_t seed : {70, 71, 72, 73}) {
     const at::Tensor mask = kit::random_mask({1, 1, kQueries, kKeys}, 0.5, seed);
-    EdgeCredit rule;
-    rule.estimator = Estimator::kCounterfactual;
-    rule.present_form = PresentForm::kLeaveOneOut;
+    EdgeLearner rule;
+    rule.rule = CreditRule::kLeaveOneOut;
     rule.probes = EdgeSet::from_mask(~mask);
     rule.probe_rates = {1};
     // With an identity on the key side the gradient of the memberships is the credit, pair by pair.
@@ -108,14 +107,15 @@ TEST(NonlinearEffect, OfAPolicyIsBiasedAsStated) {
   for (const int64_t seed : {80, 81, 82, 83}) {
     const at::Tensor mask = kit::random_mask({1, 1, kQueries, kKeys}, 0.6, seed);
     const EdgeSet edges = EdgeSet::from_mask(mask);
-    EdgeEffect effect;
-    effect.values = at::zeros({edges.edge_count()}, at::kDouble).requires_grad_();
-    effect.rule = EffectRule::kLeaveOneOut;
-    effect.order = at::zeros({edges.edge_count()}, at::kLong);
-    problem.loss_of(functional::edge_attention(problem.query, problem.key, problem.value, edges, effect))
+    EdgeLearner learner;
+    learner.rule = CreditRule::kLeaveOneOut;
+    learner.values = at::zeros({edges.edge_count()}, at::kDouble).requires_grad_();
+    problem
+        .loss_of(
+            functional::edge_attention(problem.query, problem.key, problem.value, edges, learner).output)
         .backward();
     at::Tensor credit = at::zeros({kQueries, kKeys}, at::kDouble);
-    credit.masked_scatter_(mask[0][0], effect.values.grad());
+    credit.masked_scatter_(mask[0][0], learner.values.grad());
     bias.check(problem, mask, credit, false);
   }
   EXPECT_GT(bias.largest, 0.05 * bias.largest_effect) << "the loss is not linear here";
