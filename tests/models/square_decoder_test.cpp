@@ -35,7 +35,7 @@ at::Tensor some_tokens() {
 at::Tensor full_logits(LanguageModel& model, const at::Tensor& tokens) {
   const torch::NoGradGuard guard;
   ModelInput input;
-  input.tokens = {tokens};
+  input.batch.towers = {{.tokens = tokens}};
   input.random = kRandom;
   return model->forward(input).logits;
 }

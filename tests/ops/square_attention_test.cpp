@@ -18,8 +18,10 @@ using ::testing::HasSubstr;
 constexpr CreditRule kRules[] = {CreditRule::kNone, CreditRule::kLogit, CreditRule::kPaper,
                                  CreditRule::kLeaveOneOut};
 
-double tolerance_of(at::ScalarType dtype) {
-  return dtype == at::kDouble ? 1e-11 : dtype == at::kFloat ? 2e-5 : dtype == at::kHalf ? 1e-2 : 6e-2;
+// On CUDA ubar = g . o is formed from the output as it was stored, in bf16 of eight bits.
+double tolerance_of(at::ScalarType dtype, at::Device device) {
+  const double bf16 = device.is_cuda() ? 6e-2 : 4e-2;
+  return dtype == at::kDouble ? 1e-11 : dtype == at::kFloat ? 2e-5 : dtype == at::kHalf ? 1e-2 : bf16;
 }
 
 class SquareAttention : public kit::DeviceTest {
@@ -42,7 +44,7 @@ TEST_P(SquareAttention, IsTheReference) {
       for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
         SCOPED_TRACE(c10::str(given.name, ", ", dtype, ", rule ", static_cast<int>(rule)));
         const kit::SquareProblem mine = problem.to(dtype, device());
-        kit::expect_close(mine, kit::result_of(mine, rule), want, tolerance_of(dtype));
+        kit::expect_close(mine, kit::result_of(mine, rule), want, tolerance_of(dtype, device()));
       }
     }
   }

@@ -149,10 +149,11 @@ TEST_P(SquareRun, ResumesBitForBitAndEvaluatesFromItsCheckpoint) {
   load_checkpoint((scratch / "cut/checkpoints/last.safetensors").string(), *cut);
   for (const auto& item : whole->named_parameters())
     EXPECT_TRUE(torch::equal(item.value(), cut->named_parameters()[item.key()])) << item.key();
+  const tasks::TaskPtr task = task_over(recipe, dataset);
   EvaluationOptions evaluation;
   evaluation.max_examples = 8;
-  EXPECT_EQ(evaluate(*whole, *dataset, data::Split::kTest, evaluation).loss,
-            evaluate(*cut, *dataset, data::Split::kTest, evaluation).loss);
+  EXPECT_EQ(evaluate(*whole, *task, data::Split::kTest, evaluation).loss,
+            evaluate(*cut, *task, data::Split::kTest, evaluation).loss);
   const EdgeSet edges =
       EdgeSet::load((scratch / "whole" / "edges" / "step-00000006-layer-1.safetensors").string());
   EXPECT_TRUE(edges.squares());

@@ -92,6 +92,10 @@ bool reads_key(const Recipe& recipe, const std::string& section, const std::stri
   return reads_section(recipe, section) && (!is_unit || attention_kind(recipe).takes_squares);
 }
 
+bool takes_edges(const Recipe& recipe) {
+  return attention_kind(recipe).takes_edges;
+}
+
 std::vector<std::string> kinds_that_read(const std::string& section) {
   std::vector<std::string> names;
   for (const AttentionKind& kind : registry())

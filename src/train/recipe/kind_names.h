@@ -16,6 +16,7 @@ std::vector<std::string> kinds_that_read(const std::string& section);
 bool reads_section(const std::string& kind, const std::string& section);
 // Of the sections it reads, all keys but attention.unit where it has no squares.
 bool reads_key(const Recipe& recipe, const std::string& section, const std::string& key);
+bool takes_edges(const Recipe& recipe);  // whether its kind attends over those of attention.edges
 
 std::vector<std::string> task_names();  // in the order of the help
 std::string task_meaning(const std::string& task);

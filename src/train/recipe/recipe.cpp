@@ -200,7 +200,7 @@ class Reader {
         if (entry.key == "edges") edges_are_override_ = entry.is_override;
       }
     // The edges that the file chose for another kind.
-    if (overridden_.contains("attention") && !edges_are_override_ && !attention_kind(recipe_).takes_edges)
+    if (overridden_.contains("attention") && !edges_are_override_ && !takes_edges(recipe_))
       recipe_.attention.edges.reset();
     for (const Entry& entry : entries_)
       if (!entry.is_choice()) read_entry(entry);
