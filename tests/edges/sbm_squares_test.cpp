@@ -180,11 +180,11 @@ TEST(SbmSquares, ExactPenaltyIsTheExpectedShareOfPairs) {
 // over all sets of squares, its gradient by finite differences; the estimator's mean over the same sets must
 // agree.
 TEST(SbmSquares, ExpectedLossGradientReachesEveryParameterExactly) {
-  struct Case {
+  struct SizedCase {
     int64_t tokens;
     bool causal, window;
   };
-  for (const Case& c : {Case{32, false, false}, Case{29, false, true}, Case{48, true, true}}) {
+  for (const SizedCase& c : {SizedCase{32, false, false}, SizedCase{29, false, true}, SizedCase{48, true, true}}) {
     torch::manual_seed(3);
     SbmEdgesOptions options = few_clusters(1, 3);
     options.clusters = 2;
