@@ -22,11 +22,10 @@ EdgeChoice SegmentEdges::choose(const EdgeRequest& request) {
       at::arange(shape.queries, at::TensorOptions().dtype(at::kLong).device(request.query.device()));
   const at::Tensor position = query + request.query_offset;
   // Segments are counted from the first query; where a sequence grows that is the token at 0.
-  const at::Tensor segment = request.known_keys
-                                 ? position.div(options.segment, "floor") * options.segment
-                                 : query.div(options.segment, "floor") * options.segment + request.query_offset;
-  const at::Tensor first =
-      options.same_length ? position - options.memory + 1 : segment - options.memory;
+  const at::Tensor segment =
+      request.known_keys ? position.div(options.segment, "floor") * options.segment
+                         : query.div(options.segment, "floor") * options.segment + request.query_offset;
+  const at::Tensor first = options.same_length ? position - options.memory + 1 : segment - options.memory;
   return plain_choice(
       restricted(range_edges(shape, first.unsqueeze(0), (position + 1).unsqueeze(0)), request));
 }

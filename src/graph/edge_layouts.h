@@ -15,12 +15,12 @@ namespace edgewise::graph {
 
 struct EdgeLayouts {
   EdgeShape shape;
-  std::recursive_mutex mutex;  // guards everything below
-  at::Tensor row_offsets;      // [B*H*L + 1] int64
-  at::Tensor col_indices;      // [E] int32
-  at::Tensor tiles;            // [B*H, ceil(L/64), ceil(S/64), 128] int32
-  at::Tensor edges_per_head;   // [B, H] int64
-  at::Tensor mask;             // [B, H, L, S] bool
+  std::recursive_mutex mutex;            // guards everything below
+  at::Tensor row_offsets;                // [B*H*L + 1] int64
+  at::Tensor col_indices;                // [E] int32
+  at::Tensor tiles;                      // [B*H, ceil(L/64), ceil(S/64), 128] int32
+  at::Tensor edges_per_head;             // [B, H] int64
+  at::Tensor mask;                       // [B, H, L, S] bool
   std::optional<Squares> squares;        // of a set that was born so,
   SquarePairs square_pairs;              // what of them takes part,
   std::optional<EdgeSet> square_groups;  // and an edge for each

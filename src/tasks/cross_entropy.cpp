@@ -40,8 +40,7 @@ class CrossEntropy : public Objective {
     if (at::isReducedFloatingType(scores.scalar_type())) scores = scores.to(at::kFloat);
     namespace F = torch::nn::functional;
     const auto summed = F::CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(kNoTarget);
-    return {F::cross_entropy(scores, labels, summed),
-            scores.detach().argmax(-1).eq(labels).sum()};
+    return {F::cross_entropy(scores, labels, summed), scores.detach().argmax(-1).eq(labels).sum()};
   }
 
   at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {

@@ -155,11 +155,12 @@ TEST(SbmSquares, ExactPenaltyIsTheExpectedShareOfPairs) {
       }
       if (causal) valid = valid & at::ones({75, 75}).tril().to(at::kBool);
       const EdgeChoice choice = edges->choose(ask);
-      at::Tensor chance = at::matmul(choice.learner->query_membership, choice.learner->key_side.transpose(2, 3))
-                              .repeat_interleave(16, 2)
-                              .repeat_interleave(16, 3)
-                              .narrow(2, 0, 75)
-                              .narrow(3, 0, 75);
+      at::Tensor chance =
+          at::matmul(choice.learner->query_membership, choice.learner->key_side.transpose(2, 3))
+              .repeat_interleave(16, 2)
+              .repeat_interleave(16, 3)
+              .narrow(2, 0, 75)
+              .narrow(3, 0, 75);
       const at::Tensor group = at::arange(75).div(16, "floor");
       if (causal) chance = chance * (group < group.unsqueeze(1));
       const at::Tensor expected = (chance * valid).sum({0, 2, 3}) / valid.select(1, 0).sum().to(at::kDouble);
@@ -184,7 +185,8 @@ TEST(SbmSquares, ExpectedLossGradientReachesEveryParameterExactly) {
     int64_t tokens;
     bool causal, window;
   };
-  for (const SizedCase& c : {SizedCase{32, false, false}, SizedCase{29, false, true}, SizedCase{48, true, true}}) {
+  for (const SizedCase& c :
+       {SizedCase{32, false, false}, SizedCase{29, false, true}, SizedCase{48, true, true}}) {
     torch::manual_seed(3);
     SbmEdgesOptions options = few_clusters(1, 3);
     options.clusters = 2;
@@ -298,7 +300,8 @@ TEST(SbmSquares, ItemsAreOnTheirOwn) {
     EXPECT_FALSE(mask[1].any().item<bool>()) << "nothing but padding";
     at::set_num_threads(1);
     const EdgeChoice again = edges->choose(whole);
-    EXPECT_TRUE(at::equal(mask, again.edges.to_mask()) && at::equal(probes, again.learner->probes->to_mask()));
+    EXPECT_TRUE(at::equal(mask, again.edges.to_mask()) &&
+                at::equal(probes, again.learner->probes->to_mask()));
     EdgeRequest alone = whole;  // item 2, padded less
     alone.query = whole.query.narrow(0, 2, 1).narrow(2, 0, 90);
     alone.key = whole.key.narrow(0, 2, 1).narrow(2, 0, 90);

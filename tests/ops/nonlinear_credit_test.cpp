@@ -8,7 +8,6 @@
 //   absent edges    0 <= (L_with - L_without) - G <= |o_with - o_without|^2 / 4
 #include <edgewise/edges/sac_edges.h>
 #include <edgewise/ops/functional.h>
-#include <edgewise/ops/functional.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -111,8 +110,7 @@ TEST(NonlinearEffect, OfAPolicyIsBiasedAsStated) {
     learner.rule = CreditRule::kLeaveOneOut;
     learner.values = at::zeros({edges.edge_count()}, at::kDouble).requires_grad_();
     problem
-        .loss_of(
-            functional::edge_attention(problem.query, problem.key, problem.value, edges, learner).output)
+        .loss_of(functional::edge_attention(problem.query, problem.key, problem.value, edges, learner).output)
         .backward();
     at::Tensor credit = at::zeros({kQueries, kKeys}, at::kDouble);
     credit.masked_scatter_(mask[0][0], learner.values.grad());

@@ -8,8 +8,8 @@
 //     gradient. With the log-probability of the action that made the edge this is a policy gradient.
 //   - memberships, p_ij = query_membership_i . key_side_j: they receive G key_side and G^T query_membership.
 //
-// Of edges that were born as squares the memberships are those of groups of 16 tokens, p_IJ is a square's, and
-// G has one number for each: the effect of switching the square as a whole.
+// Of edges that were born as squares the memberships are those of groups of 16 tokens, p_IJ is a square's,
+// and G has one number for each: the effect of switching the square as a whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -108,8 +108,9 @@ std::ostream& operator<<(std::ostream& stream, const SacEdgesOptions& o) {
                 << (o.candidates ? ", candidates of a source" : "") << ", distance=" << to_string(o.distance)
                 << ", relations=" << o.relations << ", train=" << to_string(o.train_decoding)
                 << ", test=" << to_string(o.test_decoding) << " (beam " << o.beam << ")"
-                << ", estimator=" << to_string(o.estimator) << ", baseline=" << to_string(o.baseline) << ", policy_weight=" << o.policy_weight
-                << ", entropy_weight=" << o.entropy_weight << (o.detach_inputs ? ", inputs detached" : "");
+                << ", estimator=" << to_string(o.estimator) << ", baseline=" << to_string(o.baseline)
+                << ", policy_weight=" << o.policy_weight << ", entropy_weight=" << o.entropy_weight
+                << (o.detach_inputs ? ", inputs detached" : "");
 }
 
 }  // namespace edgewise

@@ -94,8 +94,9 @@ bool cuda_samples_lists(const at::Tensor& query_membership, const at::Tensor& ke
   const bool is_float = query_membership.scalar_type() == at::kFloat;
   const double probes = kProbesPerRow / static_cast<double>(shape.keys) / (options.is_causal ? 2 : 1),
                list_ps = kListPs * (expected.density + probes),
-               tiles_ps =
-                   !is_float && windows_fit(shape, cuda_device(query_membership.device()).bytes) ? kWindowPairPs : kTilePairPs;
+               tiles_ps = !is_float && windows_fit(shape, cuda_device(query_membership.device()).bytes)
+                              ? kWindowPairPs
+                              : kTilePairPs;
   const bool only_lists = is_float && bytes >= kLargestFloatTiles;  // attention would make them of the tiles
   return (only_lists || list_ps < tiles_ps) &&
          expected.bound <=

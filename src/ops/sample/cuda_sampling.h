@@ -20,7 +20,8 @@ float thinning_bound(Sampler sampler, int64_t clusters, bool fp32);
 
 at::Tensor mask_bytes(const std::optional<at::Tensor>& mask, at::Device device);
 
-// Bit tiles, or lists where there are too many pairs for them. `refusal` is empty when the samplers take the call.
+// Bit tiles, or lists where there are too many pairs for them. `refusal` is empty when the samplers take the
+// call.
 std::string cuda_sample_refusal(const at::Tensor& query_membership, const EdgeShape& shape, Sampler sampler);
 EdgeSet cuda_sample(const at::Tensor& query_membership, const at::Tensor& key_side, const EdgeShape& shape,
                     const SampleOptions& options);

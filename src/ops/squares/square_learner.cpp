@@ -54,8 +54,9 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
                       kName, ": expected ", name, " of groups of 16 tokens, [", groups.batch, ", ",
                       groups.heads, ", ", count, ", C]; got ", membership.sizes());
   };
-  TORCH_CHECK_VALUE(learner.query_membership.defined() && learner.key_side.defined() && !learner.values.defined(),
-                    kName, ": expected a learner with query_membership and key_side; got one with values");
+  TORCH_CHECK_VALUE(
+      learner.query_membership.defined() && learner.key_side.defined() && !learner.values.defined(), kName,
+      ": expected a learner with query_membership and key_side; got one with values");
   check("query_membership", learner.query_membership, groups.queries);
   check("key_side", learner.key_side, groups.keys);
   for (const auto& [name, set] : {std::pair("probes", &learner.probes), {"fixed edges", &learner.fixed}})
@@ -65,9 +66,9 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
                       " in squares of the same pairs as the edges. Make them with EdgeSet::from_squares");
   TORCH_CHECK_VALUE(!learner.discarded, kName,
                     ": expected no discarded edges, which only unit 1 samples; got some");
-  TORCH_CHECK_VALUE(!learner.probes || static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch,
-                    kName, ": expected one probe rate per item (", edges.shape().batch, "); got ",
-                    learner.probe_rates.size());
+  TORCH_CHECK_VALUE(
+      !learner.probes || static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch, kName,
+      ": expected one probe rate per item (", edges.shape().batch, "); got ", learner.probe_rates.size());
 }
 
 SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
@@ -89,15 +90,17 @@ SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const 
   if (density_grad.defined() && learner.pairs_per_head > 0) {
     // The sampled density counts pairs.
     const at::Tensor heads = rows_by(groups, groups.shape().queries).remainder(groups.shape().heads);
-    values = values + (density_grad / learner.pairs_per_head).to(values.scalar_type()).index_select(0, heads) *
-                          graph::pairs_per_square(*edges.squares(), edges.square_pairs());
+    values =
+        values + (density_grad / learner.pairs_per_head).to(values.scalar_type()).index_select(0, heads) *
+                     graph::pairs_per_square(*edges.squares(), edges.square_pairs());
   }
   if (learner.gradient_clip > 0) values = values.clamp(-learner.gradient_clip, learner.gradient_clip);
   if (learner.fixed) values = values.masked_fill(groups.contained_in(learner.fixed->square_groups()), 0);
   add(groups, values);
   if (backward.probe_credit.defined())
-    add(learner.probes->square_groups(), divided_by_rates(by_groups(*learner.probes, backward.probe_credit),
-                                                         learner.probes->square_groups(), learner.probe_rates));
+    add(learner.probes->square_groups(),
+        divided_by_rates(by_groups(*learner.probes, backward.probe_credit), learner.probes->square_groups(),
+                         learner.probe_rates));
   return result;
 }
 
