@@ -25,6 +25,7 @@ class Running {
     std::vector<std::string> words = {EDGEWISE_BINARY};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     posix_spawn_file_actions_t actions;

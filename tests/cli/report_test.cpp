@@ -158,8 +158,7 @@ TEST(RunFile, ResultsHoldTheTablesOfTheDocuments) {
         "37.27 ± 0.84 (3), lambda 0.0001", "84.63*‡ @ 0.65", "75.33*§ @ 5.71", "68.22* @ 6.24"})
     EXPECT_THAT(lra.out, HasSubstr(figure));
   const Call sac = call(scratch, {"compare", results + "sac.jsonl", "--seeds"});
-  EXPECT_THAT(sac.out, testing::AllOf(testing::ContainsRegex("edge-credit +1500 +99.70 ± 0.29 \\(3\\)"),
-                                      HasSubstr("90.43 ± 2.91 (3)")));
+  EXPECT_THAT(sac.out, testing::ContainsRegex("edge-credit +1500 +99.70 ± 0.29 \\(3\\)"));
   const Call lm = call(scratch, {"compare", results + "lm.jsonl"});
   EXPECT_THAT(lm.out, testing::ContainsRegex("transformer-xl +transformer_xl +2000 +1.8104 +1.9622"));
   const Call tokens = call(scratch, {"compare", results + "repeated-tokens.jsonl"});

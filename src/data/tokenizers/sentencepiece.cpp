@@ -1,9 +1,10 @@
-// SentencePiece models through libsentencepiece; no_sentencepiece.cpp stands in its place where that is
-// missing.
+// SentencePiece models. The code over libsentencepiece (sentencepiece_library.cpp) is loaded when it is first
+// needed, with names of its own: that library and torch's libc10 both define FLAGS_minloglevel, of different
+// sizes, and linked into one program one of them would write over the other's variables.
+// no_sentencepiece.cpp stands in where the library is missing.
 #include <edgewise/data/sentencepiece.h>
-#include <edgewise/io/atomic_file.h>
 
-#include <sentencepiece_processor.h>
+#include <dlfcn.h>
 
 #include "data/text/failure.h"
 #include "data/tokenizers/tokenizer_files.h"
@@ -11,67 +12,22 @@
 namespace edgewise::data {
 namespace {
 
-class SentencePieceTokenizer : public Tokenizer {
- public:
-  SentencePieceTokenizer(const std::string& name, std::string model) : model_(std::move(model)) {
-    const auto status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok()) fail(name, ": expected a model of SentencePiece; the library says: ", status.message());
-    const auto id = [&](int value) { return value < 0 ? std::nullopt : std::optional<int32_t>(value); };
-    special_ = {.begin = id(processor_.bos_id()),
-                .pad = id(processor_.pad_id()),
-                .end = id(processor_.eos_id()),
-                .unknown = id(processor_.unk_id()),
-                .mask = std::nullopt};
-    if (processor_.PieceToId("<mask>") != processor_.unk_id()) special_.mask = processor_.PieceToId("<mask>");
-  }
+using Load = Tokenizer*(const std::string& name, const std::string& model);
 
-  using Tokenizer::encode;
-  std::string_view kind() const override { return "sentencepiece"; }
-  int64_t size() const override { return processor_.GetPieceSize(); }
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    std::vector<int> found;
-    const auto status = processor_.Encode({text.data(), text.size()}, &found);
-    if (!status.ok())
-      fail("sentencepiece: cannot encode a text of ", text.size(), " bytes: ", status.message());
-    ids.insert(ids.end(), found.begin(), found.end());
-  }
-  // Special pieces divide the text: what is between them is decoded by itself.
-  std::string decode(std::span<const int32_t> ids, bool leave_out_special) const override {
-    std::string text;
-    std::vector<int> run;
-    const auto flush = [&] {
-      std::string part;
-      const auto status = processor_.Decode(run, &part);
-      if (!status.ok()) fail("sentencepiece: cannot decode ", run.size(), " ids: ", status.message());
-      text += part;
-      run.clear();
-    };
-    for (const int32_t id : ids) {
-      check_id(id, "sentencepiece");
-      if (!special_.contains(id) || id == special_.unknown) {
-        run.push_back(id);
-      } else if (!leave_out_special) {
-        flush();
-        text += processor_.IdToPiece(id);
-      }
-    }
-    flush();
-    return text;
-  }
-  std::string piece(int32_t id) const override {
-    check_id(id, "sentencepiece");
-    return processor_.IdToPiece(id);
-  }
-
- protected:
-  void save_files(const std::filesystem::path& folder) const override {
-    io::write_file_atomically(folder / "sentencepiece.model", model_);
-  }
-
- private:
-  std::string model_;
-  sentencepiece::SentencePieceProcessor processor_;
-};
+// It lies beside the library that this file is part of.
+Load* loaded_library() {
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&has_sentencepiece), &own) == 0)
+    fail("load_sentencepiece: expected to find the library that holds this function; dladdr knows of none");
+  const std::string path =
+      (std::filesystem::path(own.dli_fname).parent_path() / "libedgewise_sentencepiece.so").string();
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (!library) fail("load_sentencepiece: expected the library ", path, "; ", dlerror());
+  void* const found = dlsym(library, "edgewise_sentencepiece");
+  if (!found)
+    fail("load_sentencepiece: expected the function edgewise_sentencepiece in ", path, "; ", dlerror());
+  return reinterpret_cast<Load*>(found);
+}
 
 }  // namespace
 
@@ -80,8 +36,9 @@ bool has_sentencepiece() {
 }
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
-  TextFile file = read_text_file(model, "a model of SentencePiece");
-  return std::make_unique<SentencePieceTokenizer>(file.name, std::move(file.text));
+  static Load* const load = loaded_library();
+  const TextFile file = read_text_file(model, "a model of SentencePiece");
+  return std::unique_ptr<Tokenizer>(load(file.name, file.text));
 }
 
 }  // namespace edgewise::data

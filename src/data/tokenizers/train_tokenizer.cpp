@@ -71,6 +71,7 @@ ByteLevelBpe ByteLevelBpeTrainer::train(const TrainTokenizerOptions& options) co
                                                                   .greatest_text_first = false,
                                                                   .progress = options.progress});
   std::vector<ByteLevelMerge> merges;
+  merges.reserve(learned.size());
   for (const LearnedMerge& each : learned)
     merges.push_back({static_cast<int32_t>(each.left), static_cast<int32_t>(each.right),
                       static_cast<int32_t>(each.product)});

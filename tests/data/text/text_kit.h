@@ -32,7 +32,7 @@ std::string error_of(const Call& call) {
   try {
     call();
   } catch (const std::exception& error) {
-    const std::string message = error.what();
+    std::string message = error.what();
     EXPECT_EQ(message.find('\n'), std::string::npos) << "more than one line: " << message;
     return message;
   }

@@ -97,9 +97,11 @@ TEST(ByteLevelBpe, LongWordsAndLinesTakeTimeInProportion) {
 TEST(ByteLevelBpe, SeveralThreadsGetTheSameIds) {
   const std::vector<std::string> lines = golden_lines();
   std::vector<std::vector<int32_t>> wanted;
+  wanted.reserve(lines.size());
   for (const std::string& line : lines) wanted.push_back(golden().encode(line));
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);
+  threads.reserve(wrong.size());
   for (int& mine : wrong)
     threads.emplace_back([&] {
       for (int round = 0; round < 300; ++round)

@@ -275,7 +275,8 @@ TEST(Tokenizers, FilesWithChangedBytesAreReadOrRefusedButNeverTrusted) {
         }
         folder->write(name, text);
         std::unique_ptr<Tokenizer> tokenizer;
-        const std::string error = error_of([&] { tokenizer = load_tokenizer(folder->path()); });
+        const std::string error =
+            error_of([&, where = folder] { tokenizer = load_tokenizer(where->path()); });
         if (tokenizer == nullptr) {
           EXPECT_NE(error, "no error");
           ++refused;

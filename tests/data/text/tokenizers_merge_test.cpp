@@ -154,6 +154,7 @@ TEST(LearnMerges, EqualsCountingAnewForEveryMerge) {
     const auto learned =
         learner.learn(names, {.merges = 40, .symbols = 0, .min_count = 2, .greatest_text_first = true});
     std::vector<std::pair<std::string, std::string>> got;
+    got.reserve(learned.size());
     for (const LearnedMerge& each : learned) got.emplace_back(names[each.left], names[each.right]);
     EXPECT_EQ(got, learned_by_definition(words, 40, 2)) << "round " << round;
   }

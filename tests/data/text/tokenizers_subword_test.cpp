@@ -84,6 +84,7 @@ TEST(SubwordBpe, DecodingJoinsPiecesWithSingleBlanks) {
 TEST(SubwordBpe, TextsOfItsCharactersComeBackAndOthersHaveUnknownIds) {
   std::mt19937_64 random(9);
   std::vector<std::string> lines;
+  lines.reserve(100);
   for (int i = 0; i < 100; ++i) lines.push_back(random_text(random, 60));
   const SubwordBpe bpe = trained_on(lines, 100);
   const kit::ScratchFolder folder;
