@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "graph/cuda_launch.h"
-#include "graph/square_lists.h"
+#include "graph/transposed_squares.h"
 #include "kernels/cuda/lists/list_params.h"
 
 namespace edgewise::graph {

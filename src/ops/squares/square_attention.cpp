@@ -62,8 +62,9 @@ void check_backward(const SquareCall& call, const SquareForward& forward, const 
   const std::vector<int64_t> outputs = {call.query.size(0), call.query.size(1), call.query.size(2),
                                         call.value.size(3)};
   for (const auto& [name, tensor] : {std::pair("output", &forward.output), {"grad_output", &grad_output}})
-    TORCH_CHECK_VALUE(tensor->sizes() == at::IntArrayRef(outputs), kName, ": expected ", name, " ",
-                      at::IntArrayRef(outputs), "; got ", tensor->sizes());
+    TORCH_CHECK_VALUE(tensor->sizes() == at::IntArrayRef(outputs) && tensor->device() == call.query.device(),
+                      kName, ": expected ", name, " ", at::IntArrayRef(outputs), " on ", call.query.device(),
+                      "; got ", tensor->sizes(), " on ", tensor->device());
   TORCH_CHECK_VALUE(forward.lse.sizes() == call.query.sizes().slice(0, 3), kName, ": expected lse ",
                     call.query.sizes().slice(0, 3), "; got ", forward.lse.sizes());
   if (!credit.probes) return;
@@ -88,7 +89,9 @@ SquareBackward square_backward(const SquareCall& call, const SquareForward& forw
                                const at::Tensor& grad_output, const SquareCredit& credit) {
   check_backward(call, forward, grad_output, credit);
   if (call.query.is_cpu()) return cpu_square_backward(call, forward, grad_output, credit);
-  return on_cuda_kernels(call) ? cuda_square_backward(call, forward, grad_output, credit)
+  const auto like_query = [&](const at::Tensor& x) { return x.to(call.query.scalar_type()); };
+  return on_cuda_kernels(call) ? cuda_square_backward(call, {like_query(forward.output), forward.lse},
+                                                      like_query(grad_output), credit)
                                : reference::square_backward(call, forward, grad_output, credit);
 }
 

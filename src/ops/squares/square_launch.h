@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "graph/square_lists.h"
+#include "graph/transposed_squares.h"
 #include "ops/squares/square_attention.h"
 
 namespace edgewise::ops {

@@ -50,7 +50,7 @@ class SquareCredits {
       return;
     }
     const L one = L::broadcast(1), none = L::zero();
-    const uint32_t large = greater(sums.share, L::broadcast(static_cast<Acc>(0.5)));
+    const uint32_t large = greater(sums.share, L::broadcast(static_cast<Acc>(0.5))) & ~waiting_;
     others_share_ = others_share_ + select(large, none, sums.share);
     others_effect_ = others_effect_ + select(large, none, sums.effect);
     params_.credit[place] = sum(select(large, none, sums.effect / (one - sums.share)));

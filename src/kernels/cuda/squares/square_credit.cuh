@@ -72,8 +72,8 @@ template <typename Products, int D>
 }
 
 // With A = sum a and E = sum a (u - ubar) of a row in a square, E / (1 - A), which cancels where A is near 1.
-// A row has at most one square with A > 1/2; that one waits for the sums over the others, A' and E', whose
-// mean it is compared with: E - A E' / A'.
+// A row has at most one square with A > 1/2, or two that rounding put there; the first waits for the sums
+// over the others, A' and E', whose mean it is compared with: E - A E' / A'.
 struct LeaveOneOut {
   float others_share[2] = {}, others_effect[2] = {};
   float share[2] = {}, effect[2] = {};  // of the largest square of rows g and g + 8
@@ -85,7 +85,7 @@ struct LeaveOneOut {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float a = row_sum(shares[half]), e = row_sum(effects[half]);
-      if (a > 0.5f) {
+      if (a > 0.5f && place[half] < 0) {
         share[half] = a, effect[half] = e, place[half] = at;
       } else {
         others_share[half] += a, others_effect[half] += e;

@@ -89,7 +89,10 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, ForwardSh
     if (__any_sync(kEveryLane, top[0] > taken_out[0] || top[1] > taken_out[1])) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float now = fmaxf(row_max(top[half]) + kHeadroom, taken_out[half]);
+        // Row by row: a row's bits must not depend on the other queries of its group, which may be later
+        // ones.
+        const float high = row_max(top[half]);
+        const float now = high > taken_out[half] ? high + kHeadroom : taken_out[half];
         const float factor = exp2_fast(taken_out[half] - now);
         taken_out[half] = now;
         sum[half] *= factor;
