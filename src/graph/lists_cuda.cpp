@@ -51,4 +51,10 @@ std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares)
   return transposed_by_kernels(squares, /*with_places=*/true, current_stream(), check_launch);
 }
 
+std::optional<at::Tensor> cuda_pairs_per_head(const Squares& squares, const SquarePairs& pairs) {
+  if (!is_hopper(squares.cols.device())) return std::nullopt;
+  const c10::cuda::CUDAGuard guard(squares.cols.device());
+  return pairs_per_head_by_kernels(squares, pairs, current_stream(), check_launch);
+}
+
 }  // namespace edgewise::graph

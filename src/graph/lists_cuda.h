@@ -18,4 +18,7 @@ std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, con
 // Squares by key group, by kernels; nothing where there are none for this device.
 std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares);
 
+// [B, H] int64: pairs of the squares of each head, by kernels; nothing where there are none for this device.
+std::optional<at::Tensor> cuda_pairs_per_head(const Squares& squares, const SquarePairs& pairs);
+
 }  // namespace edgewise::graph

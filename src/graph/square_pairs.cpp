@@ -13,6 +13,7 @@
 
 #include "graph/bool_bytes.h"
 #include "graph/checks.h"
+#include "graph/lists_cuda.h"
 #include "graph/squares.h"
 
 namespace edgewise::graph {
@@ -295,6 +296,8 @@ at::Tensor pairs_per_query(const Squares& squares, const SquarePairs& pairs) {
 
 at::Tensor pairs_per_head(const Squares& squares, const SquarePairs& pairs) {
   const EdgeShape& shape = squares.shape;
+  if (!squares.cols.is_cpu())
+    if (auto counts = cuda_pairs_per_head(squares, pairs)) return *counts;
   const at::Tensor result = at::zeros({shape.batch * shape.heads}, int64_of(squares));
   const int64_t groups = std::max<int64_t>(squares.query_groups(), 1);
   if (squares.cols.is_cpu()) {

@@ -55,6 +55,10 @@ std::optional<TransposedSquares> cuda_transposed_squares(const Squares&) {
   return std::nullopt;
 }
 
+std::optional<at::Tensor> cuda_pairs_per_head(const Squares&, const SquarePairs&) {
+  return std::nullopt;
+}
+
 std::optional<SafeCsr> cuda_safe_csr(const char*, const EdgeShape&, const at::Tensor&, const at::Tensor&) {
   return std::nullopt;
 }

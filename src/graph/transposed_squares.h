@@ -7,8 +7,9 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 
+#include "graph/bool_bytes.h"
 #include "graph/squares.h"
-#include "kernels/cuda/squares/square_params.h"
+#include "kernels/cuda/squares/square_choice_params.h"
 
 namespace edgewise::graph {
 
@@ -43,6 +44,31 @@ TransposedSquares transposed_by_kernels(const Squares& squares, bool with_places
   }
   check("transpose_squares", kernels::cuda::launch_transpose_squares(params, stream));
   return result;
+}
+
+// [B, H] int64: pairs of the squares of each head.
+template <typename Check>
+at::Tensor pairs_per_head_by_kernels(const Squares& squares, const SquarePairs& pairs,
+                                     kernels::cuda::Stream stream, const Check& check) {
+  const at::Tensor begin = squares.begin.contiguous(), count = squares.count.contiguous(),
+                   cols = squares.cols.contiguous();
+  const at::Tensor per_row = at::empty({squares.rows()}, cols.options());
+  at::Tensor key_bits, query_mask;
+  kernels::cuda::SquareCountParams params;
+  params.batch = squares.shape.batch, params.heads = squares.shape.heads;
+  params.queries = squares.shape.queries, params.keys = squares.shape.keys;
+  params.squares = square_list(begin, count, cols);
+  if (pairs.key_bits.defined()) {
+    key_bits = pairs.key_bits.contiguous();
+    params.key_bits = key_bits.const_data_ptr<int32_t>();
+  }
+  if (pairs.query_mask.defined()) query_mask = pairs.query_mask.contiguous();
+  params.query_mask = bool_bytes(query_mask);
+  params.is_causal = pairs.is_causal, params.query_offset = pairs.query_offset;
+  params.pairs = per_row.mutable_data_ptr<int32_t>();
+  check("count_square_pairs", kernels::cuda::launch_count_square_pairs(params, stream));
+  return per_row.view({squares.shape.batch, squares.shape.heads, squares.query_groups()})
+      .sum(2, false, at::kLong);
 }
 
 }  // namespace edgewise::graph

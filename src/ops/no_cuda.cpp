@@ -7,7 +7,7 @@
 #include "ops/layers/cuda_rows.h"
 #include "ops/sample/cuda_sampling.h"
 #include "ops/sample/memberships.h"
-#include "ops/squares/square_attention.h"
+#include "ops/squares/square_choice.h"
 #include "ops/step_graph.h"
 #include "ops/walk/cuda_walk.h"
 
@@ -59,6 +59,21 @@ SquareForward cuda_square_forward(const SquareCall&) {
 SquareBackward cuda_square_backward(const SquareCall&, const SquareForward&, const at::Tensor&,
                                     const SquareCredit&) {
   not_built("square_backward");
+}
+std::string cuda_choice_refusal(const SquareSampling&) {
+  return kWhy;
+}
+ChosenSquares cuda_choose_squares(const SquareSampling&) {
+  not_built("choose_squares");
+}
+std::optional<GroupMeans> cuda_group_means(const at::Tensor&, const at::Tensor&,
+                                           const std::optional<at::Tensor>&,
+                                           const std::optional<at::Tensor>&) {
+  return std::nullopt;
+}
+std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner&, const EdgeSet&,
+                                                           const SquareBackward&) {
+  return std::nullopt;
 }
 std::string cuda_sample_refusal(const at::Tensor&, const EdgeShape&, Sampler) {
   return kWhy;

@@ -334,6 +334,11 @@ void measure_squares(const Arguments& a, const Inputs& in, const Times& dense, d
   for (const SquareTime& time : time_squares(a.timing(), square_call(a, in), in.grad, density))
     found.times.push_back({a.row(time.name), n, dim, 0, density, time.ms,
                            time.backward ? dense.both : dense.forward, a.dtype, a.graph});
+  for (const int64_t clusters : a.clusters) {
+    const SquareTime time = time_learned_squares(a.timing(), square_call(a, in), in.grad, clusters, density);
+    found.times.push_back(
+        {a.row(time.name), n, dim, clusters, density, time.ms, dense.both, a.dtype, a.graph});
+  }
 }
 
 int run(const Arguments& a) {
@@ -413,9 +418,7 @@ void add_bench_cuda(CLI::App& bench, Action& action) {
                    "probes one by one (1) or in squares of 16 queries and keys (16)")
       ->capture_default_str()
       ->check(one_of({"1", "16"}));
-  command
-      ->add_option("--unit", arguments->unit,
-                   "a learned layer over single edges (1), or squares of 16 x 16 that are given (16)")
+  command->add_option("--unit", arguments->unit, "single edges (1), or squares of 16 x 16 (16)")
       ->capture_default_str()
       ->check(one_of({"1", "16"}));
   command->add_option("--dtype", arguments->dtype, "bf16 or fp32")

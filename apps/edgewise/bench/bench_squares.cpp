@@ -1,11 +1,15 @@
 #include "bench/bench_squares.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <edgewise/edges/sbm_edges.h>
+#include <edgewise/ops/functional.h>
+#include <torch/csrc/autograd/autograd.h>
 
 namespace edgewise::app {
 namespace {
@@ -59,6 +63,43 @@ std::vector<SquareTime> time_squares(const DeviceTiming& timing, ops::SquareCall
          square_ms(timing, call, grad, &credit)});
     add({"lists by keys, squares given", false, device_ms(timing, [&] { graph::transposed(call.squares); })});
   }
+  return found;
+}
+
+SquareTime time_learned_squares(const DeviceTiming& timing, const ops::SquareCall& call,
+                                const at::Tensor& grad, int64_t clusters, double density) {
+  SbmEdgesOptions options(call.query.size(1), call.query.size(3), SbmPreset::kEdgewise, graph::kSquare);
+  options.clusters = clusters;
+  options.initial_density = density;
+  SbmEdges source(options);
+  source->to(call.query.device());
+  std::vector<at::Tensor> leaves = source->parameters();
+  const auto leaf = [&](const at::Tensor& x) { return leaves.emplace_back(x.detach().requires_grad_()); };
+  const at::Tensor query = leaf(call.query), key = leaf(call.key), value = leaf(call.value);
+  const at::Tensor weight =
+      at::full({call.query.size(1)}, 0.1, at::TensorOptions().device(query.device()).dtype(at::kDouble));
+  functional::EdgeAttentionOptions attention;
+  attention.dropout_p = call.dropout_p;
+  const auto step = [&] {
+    for (const at::Tensor& x : leaves) x.mutable_grad() = at::Tensor();
+    EdgeRequest request;
+    request.query = query, request.key = key;
+    ++attention.random.step;
+    request.random = attention.random;
+    const EdgeChoice choice = source->choose(request);
+    const at::Tensor output =
+        functional::edge_attention(query, key, value, choice.edges, *choice.learner, attention).output;
+    torch::autograd::backward({output, choice.density_penalty},
+                              {grad, weight.to(choice.density_penalty.scalar_type())});
+  };
+  // As a layer in bf16: parameters stay in fp32.
+  const bool is_mixed = query.scalar_type() == at::kBFloat16;
+  at::autocast::set_autocast_enabled(at::kCUDA, is_mixed);
+  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  at::autocast::set_autocast_cache_enabled(false);  // a step's casts are its own
+  const SquareTime found{"training step, squares learned", true, device_ms(timing, step)};
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  at::autocast::set_autocast_cache_enabled(true);
   return found;
 }
 

@@ -1,4 +1,4 @@
-// What `bench cuda --unit 16` measures: attention over squares that are given.
+// What `bench cuda --unit 16` measures: attention over squares, given and learned.
 #pragma once
 
 #include <string>
@@ -20,6 +20,12 @@ struct SquareTime {
 // `call` has the tensors and the dropout, `grad` is like the output.
 std::vector<SquareTime> time_squares(const DeviceTiming& timing, ops::SquareCall call, const at::Tensor& grad,
                                      double density);
+
+// The training step of a layer whose heads learn their squares, everything between projections included:
+// means of groups, MLP, memberships, block matrix, penalty, the draw of squares and probes, attention, and
+// all gradients.
+SquareTime time_learned_squares(const DeviceTiming& timing, const ops::SquareCall& call,
+                                const at::Tensor& grad, int64_t clusters, double density);
 
 // A sequence of n tokens, so many squares a query group spread over it.
 graph::Squares spread_squares(int64_t n, int64_t squares_of_row, at::Device device);

@@ -159,7 +159,7 @@ at::Tensor SbmEdgesImpl::as_read(const at::Tensor& nodes) const {
 SbmEdgesImpl::Sides SbmEdgesImpl::sides(const at::Tensor& query_nodes, const at::Tensor& key_nodes,
                                         const std::optional<at::Tensor>& query_mask,
                                         const std::optional<at::Tensor>& key_mask) const {
-  if (options.shared_mlp && membership_shift() == 0) {
+  if (options.shared_mlp) {
     const ops::MembershipInput input{.query = query_nodes,
                                      .key = key_nodes,
                                      .query_mask = query_mask,
@@ -168,7 +168,8 @@ SbmEdgesImpl::Sides SbmEdgesImpl::sides(const at::Tensor& query_nodes, const at:
                                      .bias1 = mlp_bias1,
                                      .weight2 = mlp_weight2,
                                      .bias2 = mlp_bias2,
-                                     .clusters = clusters};
+                                     .clusters = clusters,
+                                     .shift = membership_shift()};
     if (ops::cuda_takes_memberships(input)) {
       const ops::Memberships together = ops::cuda_memberships(input);
       return {together.query, together.key_side, together.expected};

@@ -21,6 +21,7 @@
 #include "edges/sbm/sbm_squares.h"
 #include "edges/square_patterns.h"
 #include "graph/bool_bytes.h"
+#include "ops/squares/square_choice.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {
@@ -77,6 +78,8 @@ struct ChoosableGroups {
   at::Tensor rows(const at::Tensor& nodes, int64_t dim) const {
     return skipped == 0 ? nodes : nodes.narrow(dim, skipped, nodes.size(dim) - skipped);
   }
+  // Query group I of all draws the numbers of this row.
+  int64_t first_row() const { return query_offset - skipped; }
   // The same edges in graphs that have the skipped groups too.
   EdgeSet whole(const EdgeSet& drawn) const {
     if (skipped == 0) return drawn;
@@ -89,6 +92,51 @@ struct ChoosableGroups {
     return EdgeSet::from_trusted_csr(shape, offsets, drawn.col_indices());
   }
 };
+
+struct SquareDraw {
+  const EdgeShape& shape;
+  const graph::SquarePairs& pairs;
+  const at::Tensor &query_membership, &key_side;  // of groups
+  const std::optional<at::Tensor>& query_mask;    // of groups
+  const ChoosableGroups& choosable;
+};
+
+// Draws squares and, for a learner that asks for them, its probes. By kernels nothing waits for the device;
+// otherwise through edges of groups.
+EdgeSet draw_squares(const SquareDraw& draw, SampleOptions options, EdgeLearner* asks_for_probes) {
+  if (asks_for_probes) options.replayed = asks_for_probes->replayed;
+  ops::SquareSampling kernels{draw.shape, draw.query_membership, draw.key_side, options,
+                              draw.choosable.first_row()};
+  kernels.options.query_mask = draw.query_mask;
+  if (asks_for_probes) kernels.probe_rates = asks_for_probes->probe_rates;
+  if (ops::cuda_choice_refusal(kernels).empty()) {
+    const ops::ChosenSquares chosen = ops::cuda_choose_squares(kernels);
+    if (chosen.probes) asks_for_probes->probes = EdgeSet::from_trusted_squares(*chosen.probes, draw.pairs);
+    return EdgeSet::from_trusted_squares(chosen.squares, draw.pairs);
+  }
+  options.query_offset = draw.choosable.query_offset;
+  if (draw.query_mask) options.query_mask = draw.choosable.rows(*draw.query_mask, 1);
+  const EdgeSet sampled =
+      sample_sbm_edges(draw.choosable.rows(draw.query_membership, 2), draw.key_side, options);
+  const auto squares = [&](const EdgeSet& groups) {
+    return EdgeSet::from_square_groups(draw.shape, draw.choosable.whole(groups), draw.pairs);
+  };
+  if (asks_for_probes) {
+    options.probe_unit = 1;  // a square, which is one edge here
+    asks_for_probes->probes = squares(sample_probe_edges(sampled, asks_for_probes->probe_rates, options));
+  }
+  return squares(sampled);
+}
+
+// What speaks for the groups of a request: [B, H, groups(L), D] and [B, H, groups(S), D].
+ops::GroupMeans speakers_of_groups(const EdgeRequest& request, const std::optional<at::Tensor>& query_mask) {
+  if (!request.is_causal)
+    if (auto means = ops::cuda_group_means(request.query, request.key, query_mask, request.key_mask))
+      return *means;
+  return {request.is_causal ? first_of_groups(request.query, query_mask)
+                            : mean_of_groups(request.query, query_mask),
+          mean_of_groups(request.key, request.key_mask)};
+}
 
 }  // namespace
 
@@ -103,9 +151,8 @@ EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
   const EdgeShape shape = request.shape();
   const std::optional<at::Tensor> query_mask = request.query_mask(), query_groups = group_mask(query_mask),
                                   key_groups = group_mask(request.key_mask);
-  const Sides nodes = sides(request.is_causal ? first_of_groups(request.query, query_mask)
-                                              : mean_of_groups(request.query, query_mask),
-                            mean_of_groups(request.key, request.key_mask), query_groups, key_groups);
+  const ops::GroupMeans speakers = speakers_of_groups(request, query_mask);
+  const Sides nodes = sides(speakers.query, speakers.key, query_groups, key_groups);
 
   if (request.known_keys)
     keep_grown(*request.known_keys, membership(as_read(request.query)),
@@ -114,23 +161,28 @@ EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
   const ChoosableGroups choosable(request);
   SampleOptions sampling = sampling_options(options, request, is_training());
   sampling.key_mask = key_groups;
-  if (query_groups) sampling.query_mask = choosable.rows(*query_groups, 1);
-  sampling.query_offset = choosable.query_offset;
-  const at::Tensor choosing = choosable.rows(nodes.query, 2);
-  const EdgeSet sampled = sample_sbm_edges(choosing, nodes.key_side, sampling);
-
   const RequestPairs asked(request);
   const graph::SquarePairs pairs = allowed_square_pairs(request);
   EdgeLearner learner = learner_of(options, nodes.query, nodes.key_side, sampling);
+  const bool has_probes = asks_for_probes(options, is_training());
   ops::ReplayedNumbers replayed;
   learner.pairs_per_head = possible_pairs(asked, false);
   replayed.pairs_per_head = pairs_again(asked, false);
   const ops::HostNumber valid{learner.pairs_per_head, replayed.pairs_per_head};
 
   EdgeChoice choice;
-  choice.edges = EdgeSet::from_square_groups(shape, choosable.whole(sampled), pairs);
+  if (has_probes) set_probe_rates(learner, replayed, options, shape_of_groups(shape), key_groups);
+  learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
+  const SquareDraw draw{shape, pairs, nodes.query, nodes.key_side, query_groups, choosable};
+  choice.edges = draw_squares(draw, sampling, has_probes ? &learner : nullptr);
   choice.density = ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(valid));
-  if (options.density_penalty == DensityPenalty::kExact) {
+  const bool all_whole =
+      !query_mask && !request.key_mask && shape.queries % kSquare == 0 && shape.keys % kSquare == 0;
+  if (options.density_penalty == DensityPenalty::kExact && nodes.expected.defined() && all_whole &&
+      !request.is_causal) {
+    constexpr double kPairs = kSquare * kSquare;
+    choice.density_penalty = ops::over(nodes.expected * kPairs, ops::at_least_one(valid));
+  } else if (options.density_penalty == DensityPenalty::kExact) {
     // A square weighs what it has of valid pairs: the product of two counts.
     const auto weighed = [](const at::Tensor& membership, int64_t tokens,
                             const std::optional<at::Tensor>& mask) {
@@ -142,15 +194,6 @@ EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
         weighed(nodes.key_side, shape.keys, request.key_mask), request.is_causal, choosable.query_offset);
     choice.density_penalty = ops::over(expected, ops::at_least_one(valid));
   }
-  if (asks_for_probes(options, is_training())) {
-    SampleOptions probing = sampling;
-    probing.probe_unit = 1;  // a square, which is one edge here
-    set_probe_rates(learner, replayed, options, shape_of_groups(shape), key_groups);
-    probing.replayed = std::make_shared<const ops::ReplayedNumbers>(replayed);
-    learner.probes = EdgeSet::from_square_groups(
-        shape, choosable.whole(sample_probe_edges(sampled, learner.probe_rates, probing)), pairs);
-  }
-  learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
   choice.learner = std::move(learner);
   if (!options.self_loops) return choice;
   return with_fixed_edges(choice, window_squares(request, 0));

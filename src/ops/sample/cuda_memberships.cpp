@@ -32,7 +32,7 @@ cuda::HeadTensor<T> heads_of(T* rows, const at::Tensor& x) {
 }
 
 // What a forward pass keeps for the backward pass, in this order.
-cuda::MembershipInputs inputs_of(const tensor_list& saved) {
+cuda::MembershipInputs inputs_of(const tensor_list& saved, double shift) {
   cuda::MembershipInputs in;
   const at::Tensor &query = saved[0], &key = saved[1];
   in.batch = query.size(0), in.heads = query.size(1);
@@ -41,6 +41,7 @@ cuda::MembershipInputs inputs_of(const tensor_list& saved) {
   in.weight1 = saved[2].const_data_ptr<float>(), in.bias1 = saved[3].const_data_ptr<float>();
   in.weight2 = saved[4].const_data_ptr<float>(), in.bias2 = saved[5].const_data_ptr<float>();
   in.clusters = saved[6].const_data_ptr<float>(), in.blocks = saved[7].const_data_ptr<float>();
+  in.shift = static_cast<float>(shift);
   for (size_t side = 0; side < 2; ++side) in.masks[side] = graph::bool_bytes(saved[8 + side]);
   return in;
 }
@@ -50,7 +51,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
                              const at::Tensor& weight1, const at::Tensor& bias1, const at::Tensor& weight2,
                              const at::Tensor& bias2, const at::Tensor& clusters,
                              const std::optional<at::Tensor>& query_mask,
-                             const std::optional<at::Tensor>& key_mask) {
+                             const std::optional<at::Tensor>& key_mask, double shift) {
     const c10::cuda::CUDAGuard device(query.device());
     const at::Tensor blocks = at::empty({clusters.size(0), kWidth, kWidth}, clusters.options());
     cuda::BlockMatrixParams matrix;
@@ -69,7 +70,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
                          query_mask.value_or(at::Tensor()),
                          key_mask.value_or(at::Tensor())};
     cuda::MembershipParams params;
-    params.in = inputs_of(saved);
+    params.in = inputs_of(saved, shift);
     const auto rows_like = [](const at::Tensor& nodes) {
       return at::empty({nodes.size(0), nodes.size(1), nodes.size(2), kWidth}, nodes.options());
     };
@@ -83,6 +84,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
     const at::Tensor sums = parts.sum(3);  // [2, B, H, C]
     saved.push_back(sums);
     context->save_for_backward(saved);
+    context->saved_data["shift"] = shift;
     context->set_materialize_grads(false);
     return {membership, side, (sums[0] * sums[1]).sum(at::IntArrayRef{0, 2})};
   }
@@ -93,7 +95,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
     const at::Tensor &query = saved[0], &key = saved[1], &clusters = saved[6], &sums = saved[10];
     const c10::cuda::CUDAGuard device(query.device());
     cuda::MembershipGradParams params;
-    params.in = inputs_of(saved);
+    params.in = inputs_of(saved, context->saved_data["shift"].toDouble());
     for (size_t side = 0; side < 2; ++side) {
       if (!grads[side].defined()) continue;
       if (!has_pairs(grads[side])) grads[side] = whole_rows(grads[side]);
@@ -131,7 +133,7 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
     const auto row = [&](int64_t n) {
       return shared.narrow(0, 2 * kSquare + n * kWidth, kWidth).view({1, kWidth});
     };
-    return {query_grad, key_grad, square(0), row(0), square(1), row(1), cluster_grad, {}, {}};
+    return {query_grad, key_grad, square(0), row(0), square(1), row(1), cluster_grad, {}, {}, {}};
   }
 };
 
@@ -168,7 +170,7 @@ Memberships cuda_memberships(const MembershipInput& input) {
   };
   const tensor_list result =
       MembershipsOfAll::apply(input.query, input.key, input.weight1, input.bias1, input.weight2, input.bias2,
-                              input.clusters, whole(input.query_mask), whole(input.key_mask));
+                              input.clusters, whole(input.query_mask), whole(input.key_mask), input.shift);
   return {result[0], result[1], result[2]};
 }
 

@@ -14,6 +14,7 @@ struct MembershipInput {
   std::optional<at::Tensor> query_mask, key_mask;  // [B, L], [B, S]: what is counted
   at::Tensor weight1, bias1, weight2, bias2;       // [1, D, D], [1, D]: the MLP that all heads share
   at::Tensor clusters;                             // [H, C, D]
+  double shift = 0;                                // added to every logit of a membership
 };
 struct Memberships {
   at::Tensor query;     // Q^ [B, H, L, C]

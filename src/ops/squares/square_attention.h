@@ -49,6 +49,8 @@ struct SquareBackward {
   at::Tensor query, key, value;  // gradients
   at::Tensor credit;        // like squares.cols, accumulator type; places that hold no square are undefined
   at::Tensor probe_credit;  // like probes.cols
+  std::optional<graph::TransposedSquares> by_keys =
+      std::nullopt;  // with places; where the pass made them anyway
 };
 
 // One for each device, and `reference` in plain ATen over dense masks.

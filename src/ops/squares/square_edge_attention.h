@@ -6,6 +6,7 @@
 #include <edgewise/ops/functional.h>
 
 #include "ops/squares/square_attention.h"
+#include "ops/squares/square_choice.h"
 
 namespace edgewise::ops {
 
@@ -20,9 +21,6 @@ AttentionChoice explain_square_attention(const at::Tensor& query, const at::Tens
 
 // From what the backward pass gave each square and each probe, and the gradient [H] of the sampled density
 // (or undefined), to the gradients of query_membership and key_side.
-struct SquareMembershipGrads {
-  at::Tensor query, key_side;
-};
 SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                               const SquareBackward& backward, const at::Tensor& density_grad);
 void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges);

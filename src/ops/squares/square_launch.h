@@ -113,14 +113,16 @@ SquareBackward square_backward_by_kernels(const SquareCall& call, const SquareFo
   const at::Tensor output = square_rows(forward.output, in.dim).contiguous(),
                    grad = square_rows(grad_output, in.dim), lse = forward.lse.contiguous();
   const auto floats = lse.options();
+  const bool has_learner = credit.rule != kernels::CreditRule::kNone;
   const graph::TransposedSquares by_keys =
-      graph::transposed_by_kernels(call.squares, /*with_places=*/false, stream, check);
+      graph::transposed_by_kernels(call.squares, /*with_places=*/has_learner, stream, check);
   const auto like = [&](const at::Tensor& x) {
     return at::empty({x.size(0), x.size(1), x.size(2), in.dim}, x.options());
   };
   const at::Tensor query = like(in.query), key = like(in.key), value = like(in.value);
   const at::Tensor row_terms = at::empty({call.squares.rows(), 32}, floats);
   SquareBackward result;
+  if (has_learner) result.by_keys = by_keys;
   at::Tensor probe_begin, probe_count, probe_cols;
   with_square_type(call.query.scalar_type(), products, [&]<typename T>(T, auto... how) {
     kernels::cuda::SquareBackwardParams<T> params;

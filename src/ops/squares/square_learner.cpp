@@ -74,6 +74,8 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
 SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                               const SquareBackward& backward,
                                               const at::Tensor& density_grad) {
+  if (!density_grad.defined())
+    if (auto grads = cuda_membership_grads(learner, edges, backward)) return std::move(*grads);
   // Memberships may be of another dtype than the attention; values follow them.
   const at::ScalarType target =
       learner.query_membership.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -31,17 +31,31 @@ Operations sbm_cost(const Recipe& recipe, const HeadSize& size) {
   return result;
 }
 
+// Of squares whatever has no kernel is listed, and the host waits for their number.
+std::string squares_recording_refusal(const SbmEdgesOptions& options) {
+  const auto refusal = [](const std::string& what, const std::string& instead) {
+    return what + " is worked out from a list of the squares, for whose length the host waits; set " +
+           instead + ", or train.cuda_graph = false";
+  };
+  if (options.clusters % 8 != 0 || options.clusters > 256)
+    return refusal("a number of clusters of " + std::to_string(options.clusters),
+                   "sbm.clusters to a multiple of 8 up to 256");
+  if (options.density_penalty == DensityPenalty::kSampled)
+    return refusal("the sampled density penalty", "sbm.density_penalty = exact");
+  if (options.law == EdgeLaw::kPoisson && options.estimator == Estimator::kCounterfactual)
+    return refusal("the slope of the Poisson law", "sbm.law = bernoulli");
+  return {};
+}
+
 std::string sbm_recording_refusal(const Recipe& recipe) {
   const SbmEdgesOptions options = sbm_options(recipe);
-  if (options.unit > 1)
-    return "squares are listed in every step, and the host waits for their number; set attention.unit = 1 "
-           "or train.cuda_graph = false";
   if (options.self_loops)
     return "sbm.self_loops makes edges on the host in every step; set it to false, or train.cuda_graph = "
            "false";
   if (options.sampler == Sampler::kFastRg || options.sampler == Sampler::kSqueezed)
     return "the sampler " + std::string(to_string(options.sampler)) +
            " has no kernel on a GPU; use sbm.sampler = auto";
+  if (options.unit > 1) return squares_recording_refusal(options);
   ops::LearnerCall learns;
   learns.clusters = options.clusters;
   if (credit_rule(options.estimator, options.present_form) == CreditRule::kLeaveOneOut)

@@ -1,5 +1,5 @@
 // Parameters of the CUDA kernels for the memberships of an SBM, in bf16, head dim and clusters 32:
-//   Q^ = sigmoid(f(q) M^T),  T = sigmoid(f(k) M^T) S^T,  f(x) = relu(x W1^T + b1) W2^T + b2,
+//   Q^ = sigmoid(f(q) M^T + b),  T = sigmoid(f(k) M^T + b) S^T,  f(x) = relu(x W1^T + b1) W2^T + b2,
 // with the clusters M and the block matrix S of each head, and the sums of Q^ and of T over valid tokens, of
 // which the expected number of edges is made. Torch-free and CUDA-free.
 #pragma once
@@ -39,6 +39,7 @@ struct MembershipInputs {
   const float *weight1 = nullptr, *bias1 = nullptr;  // [D, D], [D]
   const float *weight2 = nullptr, *bias2 = nullptr;  // [D, D], [D]
   const float *clusters = nullptr, *blocks = nullptr;  // [H, C, D], [H, C, C]
+  float shift = 0;                                     // b
 };
 
 struct MembershipParams {

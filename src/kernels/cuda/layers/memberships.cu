@@ -119,7 +119,7 @@ struct Tokens {
   Operand node, hidden, projected;
   Numbers membership;
 
-  __device__ void compute(const Layers& layers) {
+  __device__ void compute(const Layers& layers, float shift) {
     Numbers numbers;
     set_rows(numbers, layers.bias1);
     add_product(numbers, node, layers.first);
@@ -136,7 +136,7 @@ struct Tokens {
 #pragma unroll
     for (auto& column : membership)
 #pragma unroll
-      for (float& x : column) x = __fdividef(1, 1 + __expf(-x));
+      for (float& x : column) x = __fdividef(1, 1 + __expf(-(x + shift)));
   }
 };
 
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads) memberships(const __grid_constant__ 
     if (first >= tokens) break;
     Tokens x;
     load_tokens(x.node, rows, in.nodes[side].row_stride, first, tokens);
-    x.compute(layers);
+    x.compute(layers, in.shift);
     Operand result;
     round_to_operand(result, x.membership);
     if (side == 1) {
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int64_t item = index / tiles, start = index % tiles * kTile;
     Tokens x;
     load_tokens(x.node, in.nodes[side].head(item, head), in.nodes[side].row_stride, start, tokens);
-    x.compute(layers);
+    x.compute(layers, in.shift);
 
     // The gradient of what went out, and of the membership.
     Numbers grad;

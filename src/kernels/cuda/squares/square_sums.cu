@@ -1,0 +1,238 @@
+// What a block model's choice of squares needs besides the draw (square_choice_params.h): how many pairs rows
+// have, means of groups, and the sums by which numbers of squares reach memberships. A warp has a row of
+// groups, and sums in the order of its list, so that results repeat bit for bit.
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/squares/square_choice_params.h"
+
+namespace edgewise::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr unsigned kEvery = ~0u;
+
+__device__ inline int lane_id() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ inline int64_t warp_row() {
+  return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+}
+__device__ inline uint32_t first_bits(int64_t count) {
+  return count >= 16 ? 0xFFFFu : count <= 0 ? 0u : (1u << count) - 1;
+}
+
+__device__ inline float number(const float* at) {
+  return *at;
+}
+__device__ inline float number(const Bf16* at) {
+  return __uint_as_float(static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(at)) << 16);
+}
+__device__ inline void set_number(float* at, float x) {
+  *at = x;
+}
+// Rounded to the nearest, ties to even; NaN stays NaN.
+__device__ inline void set_number(Bf16* at, float x) {
+  const uint32_t bits = __float_as_uint(x);
+  *reinterpret_cast<uint16_t*>(at) =
+      x != x ? 0x7FC0 : static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+}
+
+// ---- pairs of rows ----
+
+__global__ void __launch_bounds__(kWarps * 32)
+    count_square_pairs(const __grid_constant__ SquareCountParams p) {
+  const int query_groups = static_cast<int>(square_groups(p.queries)),
+            key_groups = static_cast<int>(square_groups(p.keys));
+  const int64_t row = warp_row();
+  if (row >= p.batch * p.heads * query_groups) return;
+  const int64_t item = row / query_groups / p.heads;
+  const int group = static_cast<int>(row % query_groups), lane = lane_id();
+  const int count = p.squares.count[row], begin = p.squares.begin[row];
+  const int64_t query = static_cast<int64_t>(group) * kSquareSide + lane % 16;
+  const bool takes_part = query < p.queries && !(p.query_mask && !p.query_mask[item * p.queries + query]);
+  const uint32_t queries = __ballot_sync(kEvery, takes_part) & 0xFFFFu;
+  int pairs = 0;
+  for (int n = lane; n < count; n += 32) {
+    const int other = p.squares.groups[begin + n];
+    uint32_t keys = first_bits(p.keys - static_cast<int64_t>(other) * kSquareSide);
+    if (p.key_bits) keys &= static_cast<uint32_t>(p.key_bits[item * key_groups + other]);
+    // Query r meets keys up to r + shift.
+    const int64_t shift = p.query_offset + (static_cast<int64_t>(group) - other) * kSquareSide;
+    if (!p.is_causal || shift >= 15) {
+      pairs += __popc(queries) * __popc(keys);
+      continue;
+    }
+    for (uint32_t rest = queries; rest; rest &= rest - 1)
+      pairs += __popc(keys & first_bits(__ffs(static_cast<int>(rest)) + shift));
+  }
+#pragma unroll
+  for (int step = 16; step; step /= 2) pairs += __shfl_xor_sync(kEvery, pairs, step);
+  if (lane == 0) p.pairs[row] = pairs;
+}
+
+// ---- sums over lists ----
+
+// sums[c] += G other[group][lane + 32 c] over a list, in its order.
+template <typename T, int kEach>
+__device__ inline void add_list(float (&sums)[kEach], const WeightedSquares& list, int64_t row, float scale,
+                                float clip, const T* other, int64_t stride, int clusters) {
+  if (!list.squares.groups) return;
+  const int lane = lane_id(), count = list.squares.count[row], begin = list.squares.begin[row];
+  for (int first = 0; first < count; first += 32) {
+    int group = 0;
+    float value = 0;
+    if (first + lane < count) {
+      const int at = begin + first + lane;
+      group = list.squares.groups[at];
+      value = list.values[list.places ? list.places[at] : at];
+      if (clip > 0 && value == value) value = fminf(fmaxf(value, -clip), clip);
+      value *= scale;
+    }
+    const int some = min(32, count - first);
+#pragma unroll 4
+    for (int n = 0; n < some; ++n) {
+      const int from = __shfl_sync(kEvery, group, n);
+      const float weight = __shfl_sync(kEvery, value, n);
+      const T* const numbers = other + from * stride + lane;
+#pragma unroll
+      for (int c = 0; c < kEach; ++c)
+        if (lane + 32 * c < clusters) sums[c] = fmaf(weight, number(numbers + 32 * c), sums[c]);
+    }
+  }
+}
+
+template <typename T, int kEach>
+__global__ void __launch_bounds__(kWarps * 32) sum_squares(const __grid_constant__ SquareSumParams<T> p) {
+  const int64_t row = warp_row();
+  if (row >= p.batch * p.heads * p.groups) return;
+  const int64_t head_index = row / p.groups, item = head_index / p.heads;
+  const int clusters = static_cast<int>(p.clusters), lane = lane_id();
+  const T* const other = p.other.head(item, head_index % p.heads);
+  float sums[kEach] = {};
+  add_list(sums, p.present, row, 1.0f, p.clip, other, p.other.row_stride, clusters);
+  if (p.probes.squares.groups) {
+    const float scale = p.probes.rates ? static_cast<float>(1 / p.probes.rates[item]) : 1.0f;
+    add_list(sums, p.probes, row, scale, 0.0f, other, p.other.row_stride, clusters);
+  }
+#pragma unroll
+  for (int c = 0; c < kEach; ++c)
+    if (lane + 32 * c < clusters) set_number(p.out + row * clusters + lane + 32 * c, sums[c]);
+}
+
+// ---- means ----
+
+// Tokens of the group that count.
+template <typename T>
+__device__ inline uint32_t counted(const SquareMeanParams<T>& p, int side, int64_t item, int64_t first) {
+  const int64_t token = first + lane_id() % 16;
+  const bool counts =
+      token < p.tokens[side] && !(p.masks[side] && !p.masks[side][item * p.tokens[side] + token]);
+  return __ballot_sync(kEvery, counts) & 0xFFFFu;
+}
+
+// Which row of which side a warp has; false: none.
+template <typename T>
+__device__ inline bool find_row(const SquareMeanParams<T>& p, int& side, int64_t& row) {
+  row = warp_row();
+  side = 0;
+  const int64_t queries = p.batch * p.heads * square_groups(p.tokens[0]);
+  if (row >= queries) side = 1, row -= queries;
+  return side == 0 || row < p.batch * p.heads * square_groups(p.tokens[1]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWarps * 32) square_means(const __grid_constant__ SquareMeanParams<T> p) {
+  int side;
+  int64_t row;
+  if (!find_row(p, side, row)) return;
+  const int64_t groups = square_groups(p.tokens[side]), head_index = row / groups,
+                item = head_index / p.heads, first = row % groups * kSquareSide;
+  const uint32_t tokens = counted(p, side, item, first);
+  const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
+  const HeadTensor<const T>& rows = p.rows[side];
+  const T* const from = rows.head(item, head_index % p.heads) + first * rows.row_stride;
+  for (int d = lane_id(); d < p.dim; d += 32) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+      if (tokens >> n & 1) sum += number(from + n * rows.row_stride + d);
+    set_number(p.means[side] + row * p.dim + d, sum * share);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWarps * 32)
+    square_mean_grads(const __grid_constant__ SquareMeanParams<T> p) {
+  int side;
+  int64_t row;
+  if (!find_row(p, side, row)) return;
+  const int64_t groups = square_groups(p.tokens[side]), head_index = row / groups,
+                item = head_index / p.heads, first = row % groups * kSquareSide;
+  const uint32_t tokens = counted(p, side, item, first);
+  const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
+  const int there = static_cast<int>(min(kSquareSide, p.tokens[side] - first));
+  T* const to = p.row_grads[side] + (head_index * p.tokens[side] + first) * p.dim;
+  for (int d = lane_id(); d < p.dim; d += 32) {
+    const float each = number(p.mean_grads[side] + row * p.dim + d) * share;
+    for (int n = 0; n < there; ++n) set_number(to + n * p.dim + d, tokens >> n & 1 ? each : 0.0f);
+  }
+}
+
+unsigned blocks_of(int64_t rows) {
+  return static_cast<unsigned>((rows + kWarps - 1) / kWarps);
+}
+
+template <typename T>
+int start_sums(const SquareSumParams<T>& p, Stream stream) {
+  const int64_t rows = p.batch * p.heads * p.groups;
+  if (rows == 0) return cudaSuccess;
+  const auto start = [&](auto* kernel) {
+    launch(kernel, dim3(blocks_of(rows)), kWarps * 32, static_cast<cudaStream_t>(stream), p);
+  };
+  if (p.clusters <= 32)
+    start(sum_squares<T, 1>);
+  else if (p.clusters <= 64)
+    start(sum_squares<T, 2>);
+  else if (p.clusters <= 128)
+    start(sum_squares<T, 4>);
+  else
+    start(sum_squares<T, 8>);
+  return cudaGetLastError();
+}
+
+template <typename T>
+int start_means(const SquareMeanParams<T>& p, bool is_backward, Stream stream) {
+  const int64_t rows = p.batch * p.heads * (square_groups(p.tokens[0]) + square_groups(p.tokens[1]));
+  if (rows == 0) return cudaSuccess;
+  launch(is_backward ? square_mean_grads<T> : square_means<T>, dim3(blocks_of(rows)), kWarps * 32,
+         static_cast<cudaStream_t>(stream), p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+int launch_count_square_pairs(const SquareCountParams& p, Stream stream) {
+  const int64_t rows = p.batch * p.heads * square_groups(p.queries);
+  if (rows == 0) return cudaSuccess;
+  launch(count_square_pairs, dim3(blocks_of(rows)), kWarps * 32, static_cast<cudaStream_t>(stream), p);
+  return cudaGetLastError();
+}
+int launch_sum_squares(const SquareSumParams<Bf16>& params, Stream stream) {
+  return start_sums(params, stream);
+}
+int launch_sum_squares(const SquareSumParams<float>& params, Stream stream) {
+  return start_sums(params, stream);
+}
+int launch_square_means(const SquareMeanParams<Bf16>& params, Stream stream) {
+  return start_means(params, false, stream);
+}
+int launch_square_means(const SquareMeanParams<float>& params, Stream stream) {
+  return start_means(params, false, stream);
+}
+int launch_square_mean_grads(const SquareMeanParams<Bf16>& params, Stream stream) {
+  return start_means(params, true, stream);
+}
+int launch_square_mean_grads(const SquareMeanParams<float>& params, Stream stream) {
+  return start_means(params, true, stream);
+}
+
+}  // namespace edgewise::kernels::cuda
