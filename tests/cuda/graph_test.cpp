@@ -180,9 +180,15 @@ TEST_F(CudaGraph, ReplayedPassesComputeTheSameBits) {
       {"edgewise without dropout",
        {"attention.kind=sbm", "train.precision=bf16", "model.dropout=0", "model.attention_dropout=0"}},
       {"published", {"attention.kind=sbm", "sbm.preset=published", "train.precision=bf16"}},
+      {"squares", {"attention.kind=sbm", "attention.unit=16", "train.precision=bf16"}},
+      {"squares that begin rare, other widths",
+       {"attention.kind=sbm", "attention.unit=16", "train.precision=bf16", "sbm.initial_density=0.1",
+        "sbm.clusters=16", "sbm.probes_per_row=1"}},
+      {"squares, fp32", {"attention.kind=sbm", "attention.unit=16"}},
       {"dense, bf16", {"train.precision=bf16"}},
       {"dense, fp32", {}},
       {"text, edgewise", {"attention.kind=sbm", "train.precision=bf16"}, true},
+      {"text, squares", {"attention.kind=sbm", "attention.unit=16", "train.precision=bf16"}, true},
       {"text, Transformer-XL", {"attention.kind=transformer_xl", "transformer_xl.memory=64"}, true},
   };
   for (const Case& each : cases) {
