@@ -6,6 +6,11 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/stack.h>
+
+#include <edgewise/graph/square_lists.h>
+
 #include "graph/bool_bytes.h"
 
 namespace edgewise {
@@ -15,7 +20,7 @@ namespace {
 struct Known {
   c10::weak_intrusive_ptr<c10::TensorImpl> mask;
   uint32_t version;
-  at::Tensor counts;
+  at::Tensor counts;  // [2, B]: tokens, groups
 };
 
 // The masks of a pass or two are enough: towers, micro-batches.
@@ -46,20 +51,37 @@ bool can_be_known(const at::Tensor& mask) {
   return !mask.is_cpu() && !mask.is_inference();  // tensors of inference mode have no version
 }
 
-}  // namespace
+// mask [B, N] -> [2, B], where the mask is.
+at::Tensor count(const at::Tensor& mask) {
+  const at::Tensor allowed = graph::zeros_and_ones(mask);
+  const int64_t groups = graph::groups_of(mask.size(1));
+  const at::Tensor in_groups = at::constant_pad_nd(allowed, {0, groups * graph::kSquare - mask.size(1)}, 0)
+                                   .view({mask.size(0), groups, graph::kSquare})
+                                   .any(2);
+  return at::stack({allowed.sum(1, false, at::kLong), in_groups.sum(1, false, at::kLong)});
+}
 
-at::Tensor mask_counts(const at::Tensor& mask) {
+at::Tensor all_counts(const at::Tensor& mask) {
   if (can_be_known(mask)) {
     const at::Tensor found = find(mask);
     if (found.defined()) return found;
   }
-  const at::Tensor counts = graph::zeros_and_ones(mask).sum(1, false, at::kLong).cpu();
+  const at::Tensor counts = count(mask).cpu();
   if (can_be_known(mask)) remember(mask, counts);
   return counts;
 }
 
+}  // namespace
+
+at::Tensor mask_counts(const at::Tensor& mask) {
+  return all_counts(mask)[0];
+}
+at::Tensor mask_group_counts(const at::Tensor& mask) {
+  return all_counts(mask)[1];
+}
+
 void remember_mask_counts(const at::Tensor& mask, const at::Tensor& host_mask) {
-  if (can_be_known(mask)) remember(mask, graph::zeros_and_ones(host_mask).sum(1, false, at::kLong));
+  if (can_be_known(mask)) remember(mask, count(host_mask));
 }
 
 }  // namespace edgewise

@@ -188,7 +188,6 @@ TEST_F(CudaGraph, ReplayedPassesComputeTheSameBits) {
       {"dense, bf16", {"train.precision=bf16"}},
       {"dense, fp32", {}},
       {"text, edgewise", {"attention.kind=sbm", "train.precision=bf16"}, true},
-      {"text, squares", {"attention.kind=sbm", "attention.unit=16", "train.precision=bf16"}, true},
       {"text, Transformer-XL", {"attention.kind=transformer_xl", "transformer_xl.memory=64"}, true},
   };
   for (const Case& each : cases) {

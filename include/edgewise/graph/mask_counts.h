@@ -9,6 +9,8 @@ namespace edgewise {
 
 // mask [B, N] bool -> [B] int64 on the CPU.
 at::Tensor mask_counts(const at::Tensor& mask);
+// The same of groups of 16 neighbouring tokens: how many have a token that is allowed.
+at::Tensor mask_group_counts(const at::Tensor& mask);
 
 // `mask` on a device is a copy of `host_mask`. Holds until either is gone or written to.
 void remember_mask_counts(const at::Tensor& mask, const at::Tensor& host_mask);

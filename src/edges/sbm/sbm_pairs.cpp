@@ -17,7 +17,9 @@ std::vector<double> probe_rates(const SbmEdgesOptions& options, const EdgeShape&
                                 const std::optional<at::Tensor>& key_mask) {
   std::vector<double> rates(static_cast<size_t>(shape.batch), options.probe_rate);
   if (options.probes_per_row == 0) return rates;
-  const at::Tensor keys = key_mask ? mask_counts(*key_mask) : at::full({shape.batch}, shape.keys, at::kLong);
+  const at::Tensor keys = !key_mask          ? at::full({shape.batch}, shape.keys, at::kLong)
+                          : options.unit > 1 ? mask_group_counts(*key_mask)
+                                             : mask_counts(*key_mask);
   for (int64_t b = 0; b < shape.batch; ++b) {
     const double valid = static_cast<double>(std::max<int64_t>(keys.const_data_ptr<int64_t>()[b], 1));
     rates[static_cast<size_t>(b)] =

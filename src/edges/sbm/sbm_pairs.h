@@ -36,7 +36,8 @@ EdgeLearner learner_of(const SbmEdgesOptions& options, const at::Tensor& query_m
                        const at::Tensor& key_side, const SampleOptions& sampling);
 
 bool asks_for_probes(const SbmEdgesOptions& options, bool training);
-// The rate of each item: the share asked for, or less where that would pass the budget per query.
+// The rate of each item: the share asked for, or less where that would pass the budget per query. `shape` is
+// of groups where the unit is, `key_mask` [B, S] always of tokens.
 void set_probe_rates(EdgeLearner& learner, ops::ReplayedNumbers& replayed, const SbmEdgesOptions& options,
                      const EdgeShape& shape, const std::optional<at::Tensor>& key_mask);
 

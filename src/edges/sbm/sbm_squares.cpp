@@ -171,7 +171,7 @@ EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
   const ops::HostNumber valid{learner.pairs_per_head, replayed.pairs_per_head};
 
   EdgeChoice choice;
-  if (has_probes) set_probe_rates(learner, replayed, options, shape_of_groups(shape), key_groups);
+  if (has_probes) set_probe_rates(learner, replayed, options, shape_of_groups(shape), request.key_mask);
   learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
   const SquareDraw draw{shape, pairs, nodes.query, nodes.key_side, query_groups, choosable};
   choice.edges = draw_squares(draw, sampling, has_probes ? &learner : nullptr);

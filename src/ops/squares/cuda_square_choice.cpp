@@ -23,18 +23,20 @@ at::Tensor rates_on(at::Device device, const std::vector<double>& rates,
   });
 }
 
-at::Tensor whole_mask(const std::optional<at::Tensor>& mask) {
-  return mask ? mask->contiguous() : at::Tensor();
+std::optional<at::Tensor> whole_mask(const std::optional<at::Tensor>& mask) {
+  return mask ? std::optional(mask->contiguous()) : std::nullopt;
 }
 
 struct MeansOfGroups : torch::autograd::Function<MeansOfGroups> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const at::Tensor& query, const at::Tensor& key,
-                                                const at::Tensor& query_mask, const at::Tensor& key_mask) {
+                                                const std::optional<at::Tensor>& query_mask,
+                                                const std::optional<at::Tensor>& key_mask) {
     const c10::cuda::CUDAGuard guard(query.device());
-    context->save_for_backward({query, key, query_mask, key_mask});
+    const at::Tensor queries = query_mask.value_or(at::Tensor()), keys = key_mask.value_or(at::Tensor());
+    context->save_for_backward({query, key, queries, keys});
     const GroupMeans means =
-        means_by_kernels(query, key, query_mask, key_mask, graph::current_stream(), graph::check_launch);
+        means_by_kernels(query, key, queries, keys, graph::current_stream(), graph::check_launch);
     return {means.query, means.key};
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
