@@ -19,8 +19,8 @@ struct TransposedSquares {
   at::Tensor places;  // [places] int32: where the square stands in Squares::cols
 };
 
-// Listed one behind the other by key group. O(squares). On a Hopper GPU nothing waits: there `rows` and
-// `places` are as long as squares.cols, of which the counts say what is used. Waits for other CUDA devices.
+// O(squares). On a Hopper GPU nothing waits: there `rows` and `places` are as long as squares.cols, of which
+// `begin` and `count` say what is used. Waits for other CUDA devices.
 TransposedSquares transposed(const Squares& squares);
 
 // Types, sizes and devices, without a look at the numbers.

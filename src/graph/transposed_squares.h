@@ -34,8 +34,14 @@ TransposedSquares transposed_by_kernels(const Squares& squares, bool with_places
   params.query_groups = squares.query_groups(), params.key_groups = squares.key_groups();
   params.squares = square_list(begin, count, cols);
   params.count = result.count.mutable_data_ptr<int32_t>();
-  check("count_squares", kernels::cuda::launch_count_squares(params, stream));
-  result.begin = at::cumsum(result.count, 0, at::kInt);
+  // A list that has room for everything has it by key groups too; others are counted.
+  params.has_room = cols.size(0) >= columns * params.query_groups;
+  if (params.has_room) {
+    result.begin = int32s(columns);
+  } else {
+    check("count_squares", kernels::cuda::launch_count_squares(params, stream));
+    result.begin = at::cumsum(result.count, 0, at::kInt);
+  }
   params.begin = result.begin.mutable_data_ptr<int32_t>();
   params.rows = result.rows.mutable_data_ptr<int32_t>();
   if (with_places) {

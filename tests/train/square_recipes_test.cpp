@@ -86,7 +86,7 @@ TEST(SquareRecipes, ReachTheOptions) {
   EXPECT_EQ(single.initial_density, 0.25);
   EXPECT_EQ(squares.unit, 16);
   EXPECT_EQ(squares.probe_rate, 0.05);
-  EXPECT_EQ(squares.probes_per_row, 16);
+  EXPECT_EQ(squares.probes_per_row, 4);
   EXPECT_EQ(set.initial_density, 0.05);
   EXPECT_EQ(set.probe_rate, 0.1);
   EXPECT_EQ(describe_attention(tiny("sbm")), "sbm edgewise squares");

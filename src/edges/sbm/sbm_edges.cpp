@@ -63,7 +63,7 @@ SbmEdgesOptions::SbmEdgesOptions(int64_t heads, int64_t dim, SbmPreset preset, i
       probe_rate(preset != SbmPreset::kEdgewise ? 0
                  : unit == 1                    ? 0.02
                                                 : 0.05),
-      probes_per_row(unit == 1 ? 64 : 16),
+      probes_per_row(unit == 1 ? 64 : 4),
       probe_unit(preset == SbmPreset::kEdgewise ? 16 : 1),
       density_penalty(preset == SbmPreset::kEdgewise ? DensityPenalty::kExact : DensityPenalty::kSampled),
       count_padding(preset == SbmPreset::kPublished) {}

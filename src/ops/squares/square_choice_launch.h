@@ -109,22 +109,22 @@ SquareMembershipGrads membership_grads_by_kernels(const WeighedSquares& present,
         list.values.const_data_ptr<float>()};
   };
   with_choice_type(query.scalar_type(), [&]<typename T>(T) {
-    const auto sum = [&](const auto& list, const at::Tensor& other, const at::Tensor& out) {
-      kernels::cuda::SquareSumParams<T> params;
-      params.batch = out.size(0), params.heads = out.size(1), params.groups = out.size(2),
-      params.clusters = out.size(3);
-      params.present = list(present);
+    kernels::cuda::SquareSumParams<T> params;
+    params.batch = query.size(0), params.heads = query.size(1), params.clusters = query.size(3);
+    params.clip = static_cast<float>(clip);
+    const auto set = [&](auto& of, const auto& list, const at::Tensor& other, const at::Tensor& out) {
+      of.groups = out.size(2);
+      of.present = list(present);
       if (probes) {
-        params.probes = list(*probes);
-        params.probes.rates = rates.const_data_ptr<double>();
+        of.probes = list(*probes);
+        of.probes.rates = rates.const_data_ptr<double>();
       }
-      params.clip = static_cast<float>(clip);
-      params.other = choice_view<T>(other);
-      params.out = static_cast<T*>(out.mutable_data_ptr());
-      check("sum_squares", kernels::cuda::launch_sum_squares(params, stream));
+      of.other = choice_view<T>(other);
+      of.out = static_cast<T*>(out.mutable_data_ptr());
     };
-    sum(by_queries, side, result.query);
-    sum(by_keys, query, result.key_side);
+    set(params.sides[0], by_queries, side, result.query);
+    set(params.sides[1], by_keys, query, result.key_side);
+    check("sum_squares", kernels::cuda::launch_sum_squares(params, stream));
   });
   return result;
 }

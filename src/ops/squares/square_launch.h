@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -43,16 +44,17 @@ kernels::cuda::HeadTensor<const T> square_view(const at::Tensor& x) {
 // A call whose tensors lie as kernels take them, which the parameters point to.
 struct SquareKernelCall {
   int64_t dim;
-  at::Tensor query, key, value, begin, count, cols, key_bits, head_keys;
+  at::Tensor query, key, value, begin, count, cols, key_bits, head_keys, taken;
 
-  explicit SquareKernelCall(const SquareCall& call)
+  SquareKernelCall(const SquareCall& call, int passes)
       : dim(square_kernel_dim(call)),
         query(square_rows(call.query, dim)),
         key(square_rows(call.key, dim)),
         value(square_rows(call.value, dim)),
         begin(call.squares.begin.contiguous()),
         count(call.squares.count.contiguous()),
-        cols(call.squares.cols.contiguous()) {
+        cols(call.squares.cols.contiguous()),
+        taken(at::zeros({passes, kernels::cuda::kMostSquareBlocks}, cols.options())) {
     if (call.key_bits.defined()) key_bits = call.key_bits.contiguous();
     if (call.dropout_p > 0) head_keys = call.head_keys.to(query.device(), /*non_blocking=*/true).contiguous();
   }
@@ -66,6 +68,7 @@ struct SquareKernelCall {
     params.query = square_view<T>(query), params.key = square_view<T>(key);
     params.value = square_view<T>(value);
     params.squares = graph::square_list(begin, count, cols);
+    params.taken = taken.mutable_data_ptr<int32_t>();
     if (key_bits.defined()) params.key_bits = key_bits.const_data_ptr<int32_t>();
     params.is_causal = call.is_causal, params.query_offset = call.query_offset;
     if (call.dropout_p > 0) {
@@ -88,7 +91,7 @@ void with_square_type(at::ScalarType dtype, kernels::cuda::Tf32 products, const 
 template <typename Check>
 SquareForward square_forward_by_kernels(const SquareCall& call, kernels::cuda::Tf32 products,
                                         kernels::cuda::Stream stream, const Check& check) {
-  const SquareKernelCall in(call);
+  const SquareKernelCall in(call, kernels::cuda::kForwardPasses);
   const at::Tensor output =
       at::empty({call.query.size(0), call.query.size(1), call.query.size(2), in.dim}, call.query.options());
   SquareForward result{output.narrow(3, 0, call.value.size(3)),
@@ -109,7 +112,7 @@ SquareBackward square_backward_by_kernels(const SquareCall& call, const SquareFo
                                           const at::Tensor& grad_output, const SquareCredit& credit,
                                           kernels::cuda::Tf32 products, kernels::cuda::Stream stream,
                                           const Check& check) {
-  const SquareKernelCall in(call);
+  const SquareKernelCall in(call, kernels::cuda::kBackwardPasses);
   const at::Tensor output = square_rows(forward.output, in.dim).contiguous(),
                    grad = square_rows(grad_output, in.dim), lse = forward.lse.contiguous();
   const auto floats = lse.options();

@@ -47,7 +47,8 @@ at::Tensor divided_by_rates(const at::Tensor& values, const EdgeSet& groups,
 
 void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
   constexpr const char* kName = "edge_attention over squares";
-  const EdgeShape& groups = edges.square_groups().shape();
+  const EdgeShape groups{edges.shape().batch, edges.shape().heads, graph::groups_of(edges.shape().queries),
+                         graph::groups_of(edges.shape().keys)};
   const auto check = [&](const char* name, const at::Tensor& membership, int64_t count) {
     TORCH_CHECK_VALUE(membership.dim() == 4 && membership.size(0) == groups.batch &&
                           membership.size(1) == groups.heads && membership.size(2) == count,

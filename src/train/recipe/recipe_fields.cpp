@@ -103,7 +103,7 @@ std::vector<RecipeField> make_fields() {
       field(sbm, &B::exploration, "sbm.exploration", "added to every edge probability in training", share(), "0.01; edgewise: 0"),
       field(sbm, &B::estimator, "sbm.estimator", "how the choice of edges learns", one_of({"paper", "logit", "counterfactual"}), "paper: paper; published: logit; edgewise: counterfactual"),
       field(sbm, &B::probe_rate, "sbm.probe_rate", "counterfactual: share of absent edges or squares probed", share(), "0; edgewise: 0.02, in squares 0.05"),
-      field(sbm, &B::probes_per_row, "sbm.probes_per_row", "counterfactual: at most so many probes per query (squares per group of queries) on average; 0 = no limit", at_least(0), "64; in squares 16"),
+      field(sbm, &B::probes_per_row, "sbm.probes_per_row", "counterfactual: at most so many probes per query (squares per group of queries) on average; 0 = no limit", at_least(0), "64; in squares 4"),
       field(sbm, &B::probe_unit, "sbm.probe_unit", "counterfactual, attention.unit = 1: probes one by one (1) or in squares of 16 queries and keys (16)", at_least(1), "1; edgewise: 16"),
       field(sbm, &B::density_penalty, "sbm.density_penalty", "expected density, or the sampled one", one_of({"exact", "sampled"}), "sampled; edgewise: exact"),
       field(sbm, &B::self_loops, "sbm.self_loops", "every token attends to itself; in squares, every group to itself", {}, "false"),

@@ -54,14 +54,20 @@ struct WeightedSquares {
   const float* values = nullptr;    // G
   const double* rates = nullptr;    // [B] numbers are divided by them; null: by 1
 };
-// out_I = sum_J G_IJ other_J over both lists: dQ^ = G T, or by key groups dT = G^T Q^.
+// out_I = sum_J G_IJ other_J over both lists, of two sides in one launch: dQ^ = G T by query groups and
+// dT = G^T Q^ by key groups.
 template <typename T>
-struct SquareSumParams {
-  int64_t batch = 0, heads = 0, groups = 0, clusters = 0;  // groups: rows of a head
+struct SquareSumSide {
+  int64_t groups = 0;  // rows of a head
   WeightedSquares present, probes;
-  float clip = 0;             // |G| of present squares is cut at this; 0 = no cut
   HeadTensor<const T> other;  // T, or Q^
   T* out = nullptr;           // [B*H*groups, C]
+};
+template <typename T>
+struct SquareSumParams {
+  int64_t batch = 0, heads = 0, clusters = 0;
+  SquareSumSide<T> sides[2];
+  float clip = 0;  // |G| of present squares is cut at this; 0 = no cut
 };
 int launch_sum_squares(const SquareSumParams<Bf16>& params, Stream stream);
 int launch_sum_squares(const SquareSumParams<float>& params, Stream stream);

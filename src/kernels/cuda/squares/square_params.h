@@ -15,6 +15,9 @@ inline constexpr int64_t kSquareSide = 16;
 constexpr int64_t square_groups(int64_t tokens) {
   return (tokens + kSquareSide - 1) / kSquareSide;
 }
+// Of a launch: as many as an H200 has multiprocessors.
+inline constexpr int kMostSquareBlocks = 132;
+inline constexpr int kForwardPasses = 1, kBackwardPasses = 3;
 inline constexpr int64_t kMostSquareBytes =
     (int64_t{1} << 32) - 1;  // of a head, from its first row to its last
 
@@ -39,7 +42,8 @@ struct SquareParams {
   int64_t query_offset = 0;
   const uint64_t* stream_keys = nullptr;  // [B*H], null = no dropout
   double dropout_p = 0;
-  float keep_scale = 1;  // 1 / (1 - p) with dropout
+  float keep_scale = 1;      // 1 / (1 - p) with dropout
+  int32_t* taken = nullptr;  // [passes, kMostSquareBlocks] zeros: rows that each block has handed out
 };
 bool squares_take(int64_t head_dim);
 
@@ -71,14 +75,16 @@ struct SquareBackwardParams : SquareParams<T> {
 int launch_square_backward(const SquareBackwardParams<Bf16>& params, Stream stream);
 int launch_square_backward(const SquareBackwardParams<float>& params, Tf32 products, Stream stream);
 
-// The list by key groups. launch_count_squares fills `count`; then, with the running sums of the counts in
-// `begin`, launch_transpose_squares writes the rest.
+// The list by key groups. With room for all query groups in each, launch_transpose_squares writes everything.
+// Without, launch_count_squares fills `count` first, and the running sums of the counts come in `begin`.
 struct SquareTransposeParams {
   int64_t heads = 0;  // B*H
   int64_t query_groups = 0, key_groups = 0;
+  bool has_room = false;  // `rows` and `places` have B*H*key_groups*query_groups places
   SquareList squares;
   int32_t* count = nullptr;   // [B*H*key_groups]
-  int32_t* begin = nullptr;   // [B*H*key_groups] in: where the list of a key group ends; out: where it begins
+  int32_t* begin = nullptr;   // [B*H*key_groups] out: where the list of a key group begins; in, without room:
+                              // where it ends
   int32_t* rows = nullptr;    // out: query groups, ascending for each key group
   int32_t* places = nullptr;  // out: where the square stands in squares.groups; null = not wanted
 };

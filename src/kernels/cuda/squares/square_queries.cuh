@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/squares/square_credit.cuh"
+#include "kernels/cuda/squares/square_rows.cuh"
 
 namespace edgewise::kernels::cuda {
 namespace {
@@ -15,10 +16,7 @@ template <typename Products, int D, bool kLeaveOneOut = false>
 struct QueryShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
   static constexpr bool kKept = kBytes <= 256, kAhead = kBytes <= 64;
-  static constexpr int kThreads = kBytes != 128  ? 256
-                                  : kLeaveOneOut ? 384
-                                                 : 512,
-                       kBlocks = kBytes <= 64 ? 2 : 1;
+  static constexpr int kThreads = kBytes <= 64 ? 512 : kBytes > 128 ? 256 : kLeaveOneOut ? 384 : 512;
 };
 
 __device__ inline void clear_absent(const Visit& visit, float (&s)[2][4], float (&u)[2][4]) {
@@ -31,128 +29,131 @@ __device__ inline void clear_absent(const Visit& visit, float (&s)[2][4], float 
 }
 
 template <typename Products, int D, bool kLeaveOneOut>
-__global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThreads,
-                                  QueryShape<Products, D, kLeaveOneOut>::kBlocks)
+__global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThreads, 1)
     square_backward_by_queries(const __grid_constant__ SquareBackwardParams<typename Products::Stored> p,
                                uint32_t drop_limit) {
   using Shape = QueryShape<Products, D>;
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
-  const int64_t row = warp_row();
-  if (row >= p.batch * p.heads * query_groups) return;
-  const int head_index = static_cast<int>(row / query_groups), group = static_cast<int>(row % query_groups);
-  const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
-  const int key_head = head / static_cast<int>(p.heads / p.key_heads);
-  const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
-  const int count = __ldg(p.squares.count + row), begin = __ldg(p.squares.begin + row);
-
-  const ScoreScale scale(p.scale);
-  const HeadRows grad_rows(p.grad_output, p.queries, item, head);
-  const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group, first_bits(queries),
-                                                 scale.is_negative);
-  const OwnRows<Products, D, Shape::kKept> grad(grad_rows, group, first_bits(queries), false);
-  const RowTerms terms = form_terms<Products, D>(p, head_index, group, grad_rows);
-  store_terms(terms_of_group(p, head_index, group), terms);
-
-  const HeadRows key_rows(p.key, p.keys, item, key_head);
-  TokensByRow<Stored, D, Shape::kAhead> keys(key_rows), values({p.value, p.keys, item, key_head});
-  TokensDown<Stored, D, false> keys_down(key_rows);
-  const PairDropout dropout(p, drop_limit, head_index);
-  SquareWalk walk(p.squares.groups + begin, count,
-                  [&](int key_group) { return visit_by_query(p, item, group, key_group); });
-
-  float sums[D / 8][4] = {};
-  LeaveOneOut left_out;
-  Visit next{};
-  if (Shape::kAhead && count > 0) {
-    next = walk.take(0);
-    keys.load(next.group);
-    values.load(next.group);
-  }
+  RowQueue queue(p.taken, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
-  for (int n = 0; n < count; ++n) {
-    const bool has_next = Shape::kAhead && n + 1 < count;
-    const Visit visit = Shape::kAhead ? next : walk.take(n);
-    if (has_next) next = walk.take(n + 1);
-    const uint32_t kept = dropout.kept(group, visit.group);
-    float s[2][4], u[2][4];
-    if constexpr (!Shape::kAhead) keys.load(visit.group);
-    form_scores(s, query, keys);
-    if (has_next) keys.load(next.group);
-    if constexpr (!Shape::kAhead) values.load(visit.group);
-    form_scores(u, grad, values);
-    // The same keys as before, from the first-level cache.
-    keys_down.load(visit.group, visit.tokens());
-    if (has_next) values.load(next.group);
-    clear_absent(visit, s, u);
-    if (dropout.drops())
-      dropout.by_query(kept, [&](int block, int e, float factor) { u[block][e] *= factor; });
-    float shares[2] = {}, effects[2] = {};
-    const bool is_paper = !kLeaveOneOut && p.rule == CreditRule::kPaper;
-#pragma unroll
-    for (int block = 0; block < 2; ++block)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float weight = exp2_fast(fmaf(s[block][e], scale.factor, -terms.lse[e / 2]));
-        u[block][e] = weight * (u[block][e] - terms.ubar[e / 2]);
-        if constexpr (kLeaveOneOut) shares[e / 2] += weight;
-        float effect = u[block][e];
-        if (is_paper) effect = effect == 0 ? 0 : effect * s[block][e];
-        effects[e / 2] += effect;
-      }
-    if constexpr (kLeaveOneOut) {
-      const float credit = left_out.take(begin + n, shares, effects);
-      if (lane_id() == 0) p.credit[begin + n] = credit;
-    } else if (p.rule != CreditRule::kNone) {
-      const float credit = warp_sum(effects[0] + effects[1]);
-      if (lane_id() == 0) p.credit[begin + n] = is_paper ? credit * fabsf(p.scale) : credit;
+  for (int row = queue.next(); row >= 0; row = queue.next()) {
+    const int head_index = row / query_groups, group = row % query_groups;
+    const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
+    const int key_head = head / static_cast<int>(p.heads / p.key_heads);
+    const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
+    const int count = __ldg(p.squares.count + row), begin = __ldg(p.squares.begin + row);
+
+    const ScoreScale scale(p.scale);
+    const HeadRows grad_rows(p.grad_output, p.queries, item, head);
+    const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group,
+                                                   first_bits(queries), scale.is_negative);
+    const OwnRows<Products, D, Shape::kKept> grad(grad_rows, group, first_bits(queries), false);
+    const RowTerms terms = form_terms<Products, D>(p, head_index, group, grad_rows);
+    store_terms(terms_of_group(p, head_index, group), terms);
+
+    const HeadRows key_rows(p.key, p.keys, item, key_head);
+    TokensByRow<Stored, D, Shape::kAhead> keys(key_rows), values({p.value, p.keys, item, key_head});
+    TokensDown<Stored, D, false> keys_down(key_rows);
+    const PairDropout dropout(p, drop_limit, head_index);
+    SquareWalk walk(p.squares.groups + begin, count,
+                    [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+
+    float sums[D / 8][4] = {};
+    LeaveOneOut left_out;
+    Visit next{};
+    if (Shape::kAhead && count > 0) {
+      next = walk.take(0);
+      keys.load(next.group);
+      values.load(next.group);
     }
-    add_rows<Products, D>(sums, u, keys_down);
+#pragma unroll 1
+    for (int n = 0; n < count; ++n) {
+      const bool has_next = Shape::kAhead && n + 1 < count;
+      const Visit visit = Shape::kAhead ? next : walk.take(n);
+      if (has_next) next = walk.take(n + 1);
+      const uint32_t kept = dropout.kept(group, visit.group);
+      float s[2][4], u[2][4];
+      if constexpr (!Shape::kAhead) keys.load(visit.group);
+      form_scores(s, query, keys);
+      if (has_next) keys.load(next.group);
+      if constexpr (!Shape::kAhead) values.load(visit.group);
+      form_scores(u, grad, values);
+      // The same keys as before, from the first-level cache.
+      keys_down.load(visit.group, visit.tokens());
+      if (has_next) values.load(next.group);
+      clear_absent(visit, s, u);
+      if (dropout.drops())
+        dropout.by_query(kept, [&](int block, int e, float factor) { u[block][e] *= factor; });
+      float shares[2] = {}, effects[2] = {};
+      const bool is_paper = !kLeaveOneOut && p.rule == CreditRule::kPaper;
+#pragma unroll
+      for (int block = 0; block < 2; ++block)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float weight = exp2_fast(fmaf(s[block][e], scale.factor, -terms.lse[e / 2]));
+          u[block][e] = weight * (u[block][e] - terms.ubar[e / 2]);
+          if constexpr (kLeaveOneOut) shares[e / 2] += weight;
+          float effect = u[block][e];
+          if (is_paper) effect = effect == 0 ? 0 : effect * s[block][e];
+          effects[e / 2] += effect;
+        }
+      if constexpr (kLeaveOneOut) {
+        const float credit = left_out.take(begin + n, shares, effects);
+        if (lane_id() == 0) p.credit[begin + n] = credit;
+      } else if (p.rule != CreditRule::kNone) {
+        const float credit = warp_sum(effects[0] + effects[1]);
+        if (lane_id() == 0) p.credit[begin + n] = is_paper ? credit * fabsf(p.scale) : credit;
+      }
+      add_rows<Products, D>(sums, u, keys_down);
+    }
+    if constexpr (kLeaveOneOut)
+      left_out.template finish<Products, D>(p, drop_limit, {item, head, head_index, group}, terms);
+    const float factor[2] = {p.scale, p.scale};
+    const int64_t first = static_cast<int64_t>(head_index) * p.queries + group * kSquareSide;
+    store_rows<Stored, D>(p.grad_query + first * D, sums, factor, queries);
   }
-  if constexpr (kLeaveOneOut)
-    left_out.template finish<Products, D>(p, drop_limit, {item, head, head_index, group}, terms);
-  const float factor[2] = {p.scale, p.scale};
-  const int64_t first = static_cast<int64_t>(head_index) * p.queries + group * kSquareSide;
-  store_rows<Stored, D>(p.grad_query + first * D, sums, factor, queries);
 }
 
 // The same walk over the probes, without dropout: they are absent.
 template <typename Products, int D>
-__global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, QueryShape<Products, D>::kBlocks)
+__global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
     square_probes(const __grid_constant__ SquareBackwardParams<typename Products::Stored> p) {
   using Shape = QueryShape<Products, D>;
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
-  const int64_t row = warp_row();
-  if (row >= p.batch * p.heads * query_groups) return;
-  const int count = __ldg(p.probes.count + row), begin = __ldg(p.probes.begin + row);
-  if (count == 0) return;
-  const int head_index = static_cast<int>(row / query_groups), group = static_cast<int>(row % query_groups);
-  const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
-  const int key_head = head / static_cast<int>(p.heads / p.key_heads);
-  const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
-
-  const ScoreScale scale(p.scale);
-  const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group, first_bits(queries),
-                                                 scale.is_negative);
-  const OwnRows<Products, D, Shape::kKept> grad({p.grad_output, p.queries, item, head}, group,
-                                                first_bits(queries), false);
-  const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
-  TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head}),
-      values({p.value, p.keys, item, key_head});
-  SquareWalk walk(p.probes.groups + begin, count,
-                  [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+  RowQueue queue(p.taken + kMostSquareBlocks, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
-  for (int n = 0; n < count; ++n) {
-    const Visit visit = walk.take(n);
-    float s[2][4], u[2][4];
-    keys.load(visit.group);
-    values.load(visit.group);
-    form_scores(s, query, keys);
-    form_scores(u, grad, values);
-    clear_absent(visit, s, u);
-    const float credit = probe_sum(s, u, scale.factor, terms, queries);
-    if (lane_id() == 0) p.probe_credit[begin + n] = credit;
+  for (int row = queue.next(); row >= 0; row = queue.next()) {
+    const int count = __ldg(p.probes.count + row), begin = __ldg(p.probes.begin + row);
+    if (count == 0) continue;
+    const int head_index = row / query_groups, group = row % query_groups;
+    const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
+    const int key_head = head / static_cast<int>(p.heads / p.key_heads);
+    const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
+
+    const ScoreScale scale(p.scale);
+    const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group,
+                                                   first_bits(queries), scale.is_negative);
+    const OwnRows<Products, D, Shape::kKept> grad({p.grad_output, p.queries, item, head}, group,
+                                                  first_bits(queries), false);
+    const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
+    TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head}),
+        values({p.value, p.keys, item, key_head});
+    SquareWalk walk(p.probes.groups + begin, count,
+                    [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+#pragma unroll 1
+    for (int n = 0; n < count; ++n) {
+      const Visit visit = walk.take(n);
+      float s[2][4], u[2][4];
+      keys.load(visit.group);
+      values.load(visit.group);
+      form_scores(s, query, keys);
+      form_scores(u, grad, values);
+      clear_absent(visit, s, u);
+      const float credit = probe_sum(s, u, scale.factor, terms, queries);
+      if (lane_id() == 0) p.probe_credit[begin + n] = credit;
+    }
   }
 }
 

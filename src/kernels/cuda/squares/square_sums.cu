@@ -71,12 +71,34 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 // ---- sums over lists ----
 
-// sums[c] += G other[group][lane + 32 c] over a list, in its order.
-template <typename T, int kEach>
-__device__ inline void add_list(float (&sums)[kEach], const WeightedSquares& list, int64_t row, float scale,
-                                float clip, const T* other, int64_t stride, int clusters) {
+// A lane has pairs of neighbouring clusters. Where half a warp has all of them, the other half takes every
+// other square of a list.
+template <int kClusters>
+struct SumShape {
+  static constexpr int kLanes = kClusters < 64 ? kClusters / 2 : 32, kAtOnce = 32 / kLanes,
+                       kPairs = kClusters / (2 * kLanes);
+};
+
+__device__ inline void add_pair(float (&sums)[2], float weight, const float* at) {
+  const uint2 x = __ldg(reinterpret_cast<const uint2*>(at));
+  sums[0] = fmaf(weight, __uint_as_float(x.x), sums[0]),
+  sums[1] = fmaf(weight, __uint_as_float(x.y), sums[1]);
+}
+__device__ inline void add_pair(float (&sums)[2], float weight, const Bf16* at) {
+  const uint32_t x = __ldg(reinterpret_cast<const unsigned*>(at));
+  sums[0] = fmaf(weight, __uint_as_float(x << 16), sums[0]);
+  sums[1] = fmaf(weight, __uint_as_float(x & 0xFFFF0000u), sums[1]);
+}
+
+// sums[c] += G other[group][first cluster of the lane + 2 kLanes c] over this lane's part of a list.
+template <int kClusters, typename T>
+__device__ inline void add_list(float (&sums)[SumShape<kClusters>::kPairs][2], const WeightedSquares& list,
+                                int64_t row, float scale, float clip, const T* other, int64_t stride,
+                                int clusters) {
+  using Shape = SumShape<kClusters>;
   if (!list.squares.groups) return;
   const int lane = lane_id(), count = list.squares.count[row], begin = list.squares.begin[row];
+  const int own = lane / Shape::kLanes, cluster = 2 * (lane % Shape::kLanes);
   for (int first = 0; first < count; first += 32) {
     int group = 0;
     float value = 0;
@@ -89,33 +111,48 @@ __device__ inline void add_list(float (&sums)[kEach], const WeightedSquares& lis
     }
     const int some = min(32, count - first);
 #pragma unroll 4
-    for (int n = 0; n < some; ++n) {
-      const int from = __shfl_sync(kEvery, group, n);
-      const float weight = __shfl_sync(kEvery, value, n);
-      const T* const numbers = other + from * stride + lane;
+    for (int n = 0; n < some; n += Shape::kAtOnce) {
+      const int from = __shfl_sync(kEvery, group, n + own);
+      const float weight = __shfl_sync(kEvery, value, n + own);
+      if (n + own >= some) continue;
+      const T* const numbers = other + from * stride + cluster;
 #pragma unroll
-      for (int c = 0; c < kEach; ++c)
-        if (lane + 32 * c < clusters) sums[c] = fmaf(weight, number(numbers + 32 * c), sums[c]);
+      for (int c = 0; c < Shape::kPairs; ++c)
+        if (cluster + 2 * Shape::kLanes * c < clusters)
+          add_pair(sums[c], weight, numbers + 2 * Shape::kLanes * c);
     }
   }
 }
 
-template <typename T, int kEach>
+template <typename T, int kClusters>
 __global__ void __launch_bounds__(kWarps * 32) sum_squares(const __grid_constant__ SquareSumParams<T> p) {
-  const int64_t row = warp_row();
-  if (row >= p.batch * p.heads * p.groups) return;
-  const int64_t head_index = row / p.groups, item = head_index / p.heads;
+  using Shape = SumShape<kClusters>;
+  int64_t row = warp_row();
+  const int64_t heads = p.batch * p.heads, queries = heads * p.sides[0].groups;
+  const bool is_key = row >= queries;
+  if (is_key) row -= queries;
+  const SquareSumSide<T>& side = p.sides[is_key ? 1 : 0];
+  if (row >= heads * side.groups) return;
+  const int64_t head_index = row / side.groups, item = head_index / p.heads;
   const int clusters = static_cast<int>(p.clusters), lane = lane_id();
-  const T* const other = p.other.head(item, head_index % p.heads);
-  float sums[kEach] = {};
-  add_list(sums, p.present, row, 1.0f, p.clip, other, p.other.row_stride, clusters);
-  if (p.probes.squares.groups) {
-    const float scale = p.probes.rates ? static_cast<float>(1 / p.probes.rates[item]) : 1.0f;
-    add_list(sums, p.probes, row, scale, 0.0f, other, p.other.row_stride, clusters);
+  const T* const other = side.other.head(item, head_index % p.heads);
+  float sums[Shape::kPairs][2] = {};
+  add_list<kClusters>(sums, side.present, row, 1.0f, p.clip, other, side.other.row_stride, clusters);
+  if (side.probes.squares.groups) {
+    const float scale = side.probes.rates ? static_cast<float>(1 / side.probes.rates[item]) : 1.0f;
+    add_list<kClusters>(sums, side.probes, row, scale, 0.0f, other, side.other.row_stride, clusters);
   }
 #pragma unroll
-  for (int c = 0; c < kEach; ++c)
-    if (lane + 32 * c < clusters) set_number(p.out + row * clusters + lane + 32 * c, sums[c]);
+  for (int c = 0; c < Shape::kPairs; ++c)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int step = Shape::kLanes; step < 32; step *= 2)
+        sums[c][h] += __shfl_xor_sync(kEvery, sums[c][h], step);
+      const int cluster = 2 * (lane % Shape::kLanes) + 2 * Shape::kLanes * c + h;
+      if (lane < Shape::kLanes && cluster < clusters)
+        set_number(side.out + row * clusters + cluster, sums[c][h]);
+    }
 }
 
 // ---- means ----
@@ -183,19 +220,21 @@ unsigned blocks_of(int64_t rows) {
 
 template <typename T>
 int start_sums(const SquareSumParams<T>& p, Stream stream) {
-  const int64_t rows = p.batch * p.heads * p.groups;
+  const int64_t rows = p.batch * p.heads * (p.sides[0].groups + p.sides[1].groups);
   if (rows == 0) return cudaSuccess;
   const auto start = [&](auto* kernel) {
     launch(kernel, dim3(blocks_of(rows)), kWarps * 32, static_cast<cudaStream_t>(stream), p);
   };
-  if (p.clusters <= 32)
-    start(sum_squares<T, 1>);
+  if (p.clusters <= 16)
+    start(sum_squares<T, 16>);
+  else if (p.clusters <= 32)
+    start(sum_squares<T, 32>);
   else if (p.clusters <= 64)
-    start(sum_squares<T, 2>);
+    start(sum_squares<T, 64>);
   else if (p.clusters <= 128)
-    start(sum_squares<T, 4>);
+    start(sum_squares<T, 128>);
   else
-    start(sum_squares<T, 8>);
+    start(sum_squares<T, 256>);
   return cudaGetLastError();
 }
 

@@ -194,24 +194,5 @@ struct ScoreScale {
       : factor(fmaxf(fabsf(scale) * 1.44269504088896f, 0x1.0p-126f)), is_negative(scale < 0) {}
 };
 
-// This warp's row of a list of groups, from a grid of blocks of warps.
-__device__ inline int64_t warp_row() {
-  // From one lane, so that the compiler sees that it is the same for all of a warp.
-  const int warp = __shfl_sync(kEveryLane, static_cast<int>(threadIdx.x / 32), 0);
-  return static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
-}
-
 }  // namespace
-
-// Threads a block: as many as share the cache well, but no fewer blocks than fill the chip.
-inline unsigned square_threads(int64_t rows, unsigned most) {
-  constexpr int64_t kBlocks = 2 * 132;
-  const int64_t warps = rows / kBlocks;
-  return static_cast<unsigned>(warps < 1 ? 32 : warps * 32 > most ? most : warps * 32);
-}
-inline unsigned square_blocks(int64_t rows, unsigned threads) {
-  const int64_t warps = threads / 32;
-  return static_cast<unsigned>((rows + warps - 1) / warps);
-}
-
 }  // namespace edgewise::kernels::cuda
