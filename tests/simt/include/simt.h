@@ -186,6 +186,9 @@ T unpacked(uint64_t word) {
   std::memcpy(&value, &word, sizeof value);
   return value;
 }
+inline constexpr size_t kMostSharedBytes = 227 * 1024;
+alignas(1024) inline char dynamic_memory[kMostSharedBytes];  // one block at a time
+
 // What lane `from` of the mask has.
 template <typename T>
 T exchange(uint32_t mask, T value, unsigned from) {
@@ -207,6 +210,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, cudaStre
         blockIdx = dim3(x, y, z);
         simt::Block(threads, [&] { kernel(arguments...); }).run();
       }
+}
+
+inline char* dynamic_shared() {
+  return simt::dynamic_memory;
+}
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_with_shared(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t bytes,
+                               cudaStream_t stream, const Arguments&... arguments) {
+  if (bytes > simt::kMostSharedBytes) return cudaErrorInvalidValue;
+  // What blocks before left there is nothing to rely on.
+  std::memset(simt::dynamic_memory, 0xFF, sizeof simt::dynamic_memory);
+  launch(kernel, grid, threads, stream, arguments...);
+  return cudaSuccess;
 }
 
 }  // namespace edgewise::kernels::cuda

@@ -10,21 +10,22 @@ namespace {
 template <typename Products, int D>
 cudaError_t start_backward(const SquareBackwardParams<typename Products::Stored>& p, cudaStream_t stream) {
   const uint32_t limit = dropout_limit(p.dropout_p);
-  if (const int64_t rows = p.batch * p.heads * square_groups(p.queries); rows > 0) {
-    const auto start = [&](auto* kernel, unsigned most, const auto&... arguments) {
-      const unsigned threads = square_threads(rows, most);
-      launch(kernel, square_blocks(rows, threads), threads, stream, p, arguments...);
-    };
-    if (p.rule == CreditRule::kLeaveOneOut)
-      start(square_backward_by_queries<Products, D, true>, QueryShape<Products, D, true>::kThreads, limit);
-    else
-      start(square_backward_by_queries<Products, D, false>, QueryShape<Products, D>::kThreads, limit);
-    if (p.probes.groups) start(square_probes<Products, D>, QueryShape<Products, D>::kThreads);
-  }
-  if (const int64_t rows = p.batch * p.key_heads * square_groups(p.keys); rows > 0) {
-    const unsigned threads = square_threads(rows, KeyShape<Products, D>::kThreads);
-    launch(square_backward_by_keys<Products, D>, square_blocks(rows, threads), threads, stream, p, limit);
-  }
+  cudaError_t error = cudaSuccess;
+  const auto start = [&]<typename Shape>(Shape, int64_t rows, auto* kernel, const auto&... arguments) {
+    if (error != cudaSuccess || rows == 0) return;
+    const unsigned threads = square_threads(rows, Shape::kThreads);
+    error = launch_with_shared(kernel, square_blocks(rows, threads), threads,
+                               threads / 32 * Shape::kWarpBytes, stream, p, arguments...);
+  };
+  const int64_t query_rows = p.batch * p.heads * square_groups(p.queries),
+                key_rows = p.batch * p.key_heads * square_groups(p.keys);
+  if (p.rule == CreditRule::kLeaveOneOut)
+    start(QueryShape<Products, D, true>{}, query_rows, square_backward_by_queries<Products, D, true>, limit);
+  else
+    start(QueryShape<Products, D>{}, query_rows, square_backward_by_queries<Products, D, false>, limit);
+  if (p.probes.groups) start(QueryShape<Products, D>{}, query_rows, square_probes<Products, D>);
+  start(KeyShape<Products, D>{}, key_rows, square_backward_by_keys<Products, D>, limit);
+  if (error != cudaSuccess) return error;
   return cudaGetLastError();
 }
 

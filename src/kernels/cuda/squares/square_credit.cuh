@@ -37,9 +37,8 @@ template <typename Products, int D>
                                                   float ubar) {
   const int64_t row = at.head_index * square_groups(p.queries) + at.group, token = at.group * kSquareSide + r;
   const int key_head = at.head / static_cast<int>(p.heads / p.key_heads);
-  const HeadRows queries(p.query, p.queries, at.item, at.head),
-      grads(p.grad_output, p.queries, at.item, at.head), keys(p.key, p.keys, at.item, key_head),
-      values(p.value, p.keys, at.item, key_head);
+  const HeadRows queries(p.query, at.item, at.head), grads(p.grad_output, at.item, at.head),
+      keys(p.key, at.item, key_head), values(p.value, at.item, key_head);
   const char *const query = queries.row(static_cast<uint32_t>(token)), *const grad = grads.row(
                                                                            static_cast<uint32_t>(token));
   const int begin = p.squares.begin[row], count = p.squares.count[row], j = lane_id() % 16;

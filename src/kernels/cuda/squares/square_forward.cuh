@@ -3,13 +3,12 @@
 //   s = scale q k,   o_i = sum_j exp(s_ij - l_i) v_j,   l_i = log sum_j exp(s_ij)
 //
 // What is taken out of the exponent follows the row's maximum only when that has left it far behind, so sums
-// are rarely formed anew and lanes rarely meet. Keys of the next square are asked for as soon as those of
-// this one have been multiplied, and so are values: between them lies the other half of a visit.
+// are rarely formed anew and lanes rarely meet.
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/squares/square_pipe.cuh"
 #include "kernels/cuda/squares/square_rows.cuh"
-#include "kernels/cuda/squares/square_visits.cuh"
 
 namespace edgewise::kernels::cuda {
 namespace {
@@ -17,13 +16,17 @@ namespace {
 // By how much (a power of 2) a score may lie above what is taken out of the exponent.
 constexpr float kHeadroom = 16;
 
-// Threads of a block, of which a multiprocessor has one, by registers. Its warps walk through neighbouring
-// rows at about the same pace, so that much of what they read is in the first-level cache already.
+// Threads of a block, of which a multiprocessor has one, by registers and shared memory. Its warps have
+// neighbouring rows.
 template <typename Products, int D>
 struct ForwardShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
-  static constexpr bool kKept = kBytes <= 256, kAhead = kBytes <= 128;
-  static constexpr int kThreads = kBytes <= 64 ? 640 : kBytes == 128 ? 512 : 256;
+  static constexpr bool kKept = kBytes <= 256;
+  static constexpr int kThreads = kBytes <= 64 ? 768 : kBytes == 128 ? 512 : kBytes == 256 ? 256 : 128;
+  static constexpr int kStages = kBytes <= 128 ? 3 : 2;
+  using Own = OwnRows<Products, D, kKept>;
+  using Pipe = SquarePipe<kBytes, 0, kStages>;
+  static constexpr int kWarpBytes = Pipe::kPipeBytes + Own::kTileBytes;
 };
 
 template <typename Products, int D>
@@ -33,6 +36,7 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
   using Shape = ForwardShape<Products, D>;
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
+  const uint32_t memory = warp_memory(Shape::kWarpBytes);
   RowQueue queue(p.taken, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
@@ -43,34 +47,22 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
     const int count = __ldg(p.squares.count + row);
 
     const ScoreScale scale(p.scale);
-    const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group,
-                                                   first_bits(queries), scale.is_negative);
+    const typename Shape::Own query({p.query, item, head}, group, first_bits(queries), scale.is_negative,
+                                    memory + Shape::Pipe::kPipeBytes);
     const PairDropout dropout(p, drop_limit, head_index);
     SquareWalk walk(p.squares.groups + __ldg(p.squares.begin + row), count,
                     [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+    typename Shape::Pipe pipe(memory, {p.key, item, key_head}, {p.value, item, key_head});
+    pipe.start(walk, count);
 
     float out[D / 8][4] = {}, sum[2] = {};
     float taken_out[2] = {-0x1.FFFFFEp127f, -0x1.FFFFFEp127f};  // of rows g and g + 8, times log2(e)
-    TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head});
-    TokensDown<Stored, D, Shape::kAhead> values({p.value, p.keys, item, key_head});
-    Visit next{};
-    if (Shape::kAhead && count > 0) {
-      next = walk.take(0);
-      keys.load(next.group);
-      values.load(next.group, next.tokens());
-    }
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
-      const bool has_next = Shape::kAhead && n + 1 < count;
-      const Visit visit = Shape::kAhead ? next : walk.take(n);
-      if constexpr (!Shape::kAhead) keys.load(visit.group);
+      const Visit visit = pipe.take(walk, count);
       const uint32_t kept = dropout.kept(group, visit.group);
       float s[2][4];
-      form_scores(s, query, keys);
-      if (has_next) {
-        next = walk.take(n + 1);
-        keys.load(next.group);
-      }
+      form_scores(s, query, pipe.first());
       if (!visit.whole()) {
 #pragma unroll
         for (int block = 0; block < 2; ++block)
@@ -108,9 +100,7 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
         }
       if (dropout.drops())
         dropout.by_query(kept, [&](int block, int e, float factor) { s[block][e] *= factor; });
-      if constexpr (!Shape::kAhead) values.load(visit.group, visit.tokens());
-      add_rows<Products, D>(out, s, values);
-      if (has_next) values.load(next.group, next.tokens());
+      add_rows<Products, D>(out, s, pipe.second());
     }
 
     float share[2];
@@ -132,9 +122,12 @@ template <typename Products, int D>
 cudaError_t start_forward(const SquareForwardParams<typename Products::Stored>& p, cudaStream_t stream) {
   const int64_t rows = p.batch * p.heads * square_groups(p.queries);
   if (rows == 0) return cudaSuccess;
-  const unsigned threads = square_threads(rows, ForwardShape<Products, D>::kThreads);
-  launch(square_forward<Products, D>, square_blocks(rows, threads), threads, stream, p,
-         dropout_limit(p.dropout_p));
+  using Shape = ForwardShape<Products, D>;
+  const unsigned threads = square_threads(rows, Shape::kThreads);
+  if (const cudaError_t error =
+          launch_with_shared(square_forward<Products, D>, square_blocks(rows, threads), threads,
+                             threads / 32 * Shape::kWarpBytes, stream, p, dropout_limit(p.dropout_p)))
+    return error;
   return cudaGetLastError();
 }
 

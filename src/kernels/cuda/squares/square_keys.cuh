@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/squares/square_pipe.cuh"
 #include "kernels/cuda/squares/square_rows.cuh"
 #include "kernels/cuda/squares/square_terms.cuh"
 
@@ -16,11 +17,12 @@ namespace {
 template <typename Products, int D>
 struct KeyShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
-  static constexpr bool kKept = kBytes <= 128, kAhead = kBytes <= 64;
-  static constexpr int kThreads = kBytes == 128 && !Products::kInParts ? 384
-                                  : kBytes > 64                        ? 256
-                                  : kBytes == 64 && Products::kInParts ? 384
-                                                                       : 512;
+  static constexpr bool kKept = kBytes <= 128;
+  static constexpr int kThreads = kBytes <= 64 ? 512 : kBytes == 128 ? 384 : kBytes == 256 ? 256 : 128;
+  static constexpr int kStages = kBytes <= 128 ? 3 : 2;
+  using Own = OwnRows<Products, D, kKept>;
+  using Pipe = SquarePipe<kBytes, kTermsOfGroup * 4, kStages>;
+  static constexpr int kWarpBytes = Pipe::kPipeBytes + 2 * Own::kTileBytes;
 };
 
 template <typename Products, int D>
@@ -30,6 +32,7 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
   using Shape = KeyShape<Products, D>;
   using Stored = typename Products::Stored;
   const int key_groups = static_cast<int>(square_groups(p.keys));
+  const uint32_t memory = warp_memory(Shape::kWarpBytes);
   RowQueue queue(p.taken + 2 * kMostSquareBlocks, static_cast<int>(p.batch * p.key_heads * key_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
@@ -42,9 +45,9 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
     const uint32_t valid = valid_keys(p, item, group);
 
     const ScoreScale scale(p.scale);
-    const OwnRows<Products, D, Shape::kKept> key({p.key, p.keys, item, key_head}, group, valid,
-                                                 scale.is_negative);
-    const OwnRows<Products, D, Shape::kKept> value({p.value, p.keys, item, key_head}, group, valid, false);
+    const uint32_t own = memory + Shape::Pipe::kPipeBytes;
+    const typename Shape::Own key({p.key, item, key_head}, group, valid, scale.is_negative, own),
+        value({p.value, item, key_head}, group, valid, false, own + Shape::Own::kTileBytes);
     float key_sums[D / 8][4] = {}, value_sums[D / 8][4] = {};
 
 #pragma unroll 1
@@ -52,44 +55,23 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
       const int head_index = item * static_cast<int>(p.heads) + head;
       const int64_t list = static_cast<int64_t>(head_index) * key_groups + group;
       const int count = __ldg(p.squares_by_keys.count + list);
-      const HeadRows query_rows(p.query, p.queries, item, head),
-          grad_rows(p.grad_output, p.queries, item, head);
-      TokensByRow<Stored, D, Shape::kAhead> queries(query_rows), grads(grad_rows);
-      TokensDown<Stored, D, false> queries_down(query_rows), grads_down(grad_rows);
-      const char* const terms_at =
-          reinterpret_cast<const char*>(terms_of_group(p, head_index, 0) + lane_id() % 4 * 8);
       const PairDropout dropout(p, drop_limit, head_index);
       SquareWalk walk(p.squares_by_keys.groups + __ldg(p.squares_by_keys.begin + list), count,
                       [&](int query_group) { return visit_by_key(p, valid, query_group, group); });
-      Visit next{};
-      if (Shape::kAhead && count > 0) {
-        next = walk.take(0);
-        queries.load(next.group);
-        grads.load(next.group);
-      }
+      typename Shape::Pipe pipe(memory, {p.query, item, head}, {p.grad_output, item, head},
+                                reinterpret_cast<const char*>(terms_of_group(p, head_index, 0)));
+      pipe.start(walk, count);
 #pragma unroll 1
       for (int n = 0; n < count; ++n) {
-        const bool has_next = Shape::kAhead && n + 1 < count;
-        const Visit visit = Shape::kAhead ? next : walk.take(n);
-        if (has_next) next = walk.take(n + 1);
-        uint32_t terms[8];  // of this lane's queries: l log2(e), then ubar
-        const auto read_terms = [&] {
-          const char* const from = terms_at + static_cast<uint64_t>(visit.group) * (kTermsOfGroup * 4);
-          read_words<4>(terms, from);
-          read_words<4>(terms + 4, from + 16);
-        };
-        if constexpr (Shape::kAhead) read_terms();
+        const Visit visit = pipe.take(walk, count);
         const uint32_t kept = dropout.kept(visit.group, group);
         float s[2][4], u[2][4];
-        if constexpr (!Shape::kAhead) queries.load(visit.group);
-        form_scores(s, key, queries);
-        if (has_next) queries.load(next.group);
-        if constexpr (!Shape::kAhead) grads.load(visit.group);
-        form_scores(u, value, grads);
-        if constexpr (!Shape::kAhead) read_terms();
-        // The same rows as before, from the first-level cache.
-        grads_down.load(visit.group, visit.tokens());
-        if (has_next) grads.load(next.group);
+        form_scores(s, key, pipe.first());
+        form_scores(u, value, pipe.second());
+        const uint32_t terms_at = pipe.more() + 32 * (lane_id() % 4);
+        const uint4 lse = load_four_words(terms_at), products = load_four_words(terms_at + 16);
+        const uint32_t terms[8] = {lse.x,      lse.y,      lse.z,      lse.w,
+                                   products.x, products.y, products.z, products.w};
         if (!visit.whole()) {
 #pragma unroll
           for (int block = 0; block < 2; ++block)
@@ -115,9 +97,8 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
 #pragma unroll
             for (int e = 0; e < 4; ++e) u[block][e] = s[block][e] * (u[block][e] - ubar(block, e));
         }
-        add_rows<Products, D>(value_sums, s, grads_down);
-        queries_down.load(visit.group, visit.tokens());
-        add_rows<Products, D>(key_sums, u, queries_down);
+        add_rows<Products, D>(value_sums, s, pipe.second());
+        add_rows<Products, D>(key_sums, u, pipe.first());
       }
     }
     const int64_t first = static_cast<int64_t>(key_head_index) * p.keys + group * kSquareSide;

@@ -1,19 +1,18 @@
-// The 16 tokens of a group as operands of a warp's matrix products (mma.sync), from global memory straight to
-// registers: every lane reads what it multiplies, nothing goes through shared memory.
+// The 16 tokens of a group as operands of a warp's matrix products (mma.sync). The rows of the other group
+// lie in shared memory, where copies that run ahead have put them (square_pipe.cuh); own rows stay in
+// registers.
 //
-//   scores   S[16, 16] = A[16, D] B[16, D]^T    A: own rows (OwnRows), B: a group's rows (TokensByRow)
-//   sums     O[16, D] += S[16, 16] B[16, D]     S: what the scores became, B: a group's rows (TokensDown)
+//   scores   S[16, 16] = A[16, D] B[16, D]^T    A: own rows (OwnRows), B: a tile of 16 tokens
+//   sums     O[16, D] += S[16, 16] B[16, D]     S: what the scores became, B: the same tile or another
 //
-// With g = lane / 4 and t = lane % 4 a product takes of A the rows g and g + 8, of B column g, of the result
-// columns 2 t and 2 t + 1 of rows g and g + 8. What is summed over may be dealt out as one likes, as long as
-// both operands agree, and so may columns:
-//   head dims in scores   a lane takes 16 neighbouring bytes of every 64 of a row
-//   tokens                column 2 t + e of block n (of eight) is token t + 4 (2 n + e), so that a lane has
-//   the
-//                         scores of tokens t, t + 4, t + 8, t + 12
-//   columns of sums       lane g of B takes 16 neighbouring bytes of every 128 of a row
+// With g = lane / 4 and t = lane % 4 a lane has of scores the rows g and g + 8 and the tokens pair_token().
+// In bf16 every operand lies as the product wants it, and ldmatrix fetches a tile either way. In fp32, which
+// it cannot turn, a lane takes 16 neighbouring bytes of every 64 of a row for scores, and of every 128 for
+// sums: what is summed over may be dealt out as one likes, if both operands agree, and so may columns.
 #pragma once
 
+#include "kernels/cuda/device/async_copy.cuh"
+#include "kernels/cuda/device/shared_words.cuh"
 #include "kernels/cuda/device/tf32_product.cuh"
 #include "kernels/cuda/device/warp_products.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
@@ -27,10 +26,9 @@ constexpr uint32_t kAllTokens = 0xFFFF;
 __device__ inline int lane_id() {
   return static_cast<int>(threadIdx.x % 32);
 }
-// Token of block n that a lane takes as column g of B.
-__device__ inline int column_token(int block) {
-  const int g = lane_id() / 4;
-  return g / 2 + 4 * (g % 2) + 8 * block;
+// Of number e (0 .. 3) of block n of a lane's scores: the token, of the 16.
+__device__ inline int pair_token(int block, int e) {
+  return 8 * block + 2 * (lane_id() % 4) + e % 2;
 }
 
 // ---- the products of each type ----
@@ -106,245 +104,224 @@ __device__ inline void write_words(char* to, const uint32_t* from) {
     *reinterpret_cast<uint4*>(to) = make_uint4(from[0], from[1], from[2], from[3]);
 }
 
-// How the D numbers of a token are dealt out, in words of 4 bytes.
+// How the D numbers of a token are dealt out to the lanes, in words of 4 bytes.
 template <typename Stored, int D>
 struct Deal {
   static constexpr int kBytes = D * static_cast<int>(sizeof(Stored));
   // Along a row: a lane has kWords, kChunk at a time.
   static constexpr int kWords = kBytes / 16, kChunk = kWords < 4 ? kWords : 4, kChunks = kWords / kChunk;
-  // Down the rows: kDown of a token, kPiece at a time.
+  // Down the rows, in fp32: kPiece words of a token at a time.
   static constexpr int kDown = kBytes / 32, kPiece = kDown < 4 ? kDown : 4, kPieces = kDown / kPiece;
-  // Columns of sums, in blocks of eight; so many of them to a piece.
-  static constexpr int kBlocks = D / 8, kPerPiece = kBlocks / kPieces;
+  static constexpr int kPerPiece = D / 8 / kPieces;  // blocks of eight columns
 };
 
-// Rows of a head: where they begin, bytes from one to the next, and the last one.
+// 16 tokens in shared memory: rows of 16-byte units, which change places with the token so that neither way
+// of reading meets bank conflicts. The mix is linear in the bits of the token.
+template <int kBytes>
+struct TileShape {
+  static constexpr int kUnits = kBytes / 16, kTileBytes = 16 * kBytes;
+
+  __device__ static constexpr uint32_t mixed(uint32_t token, uint32_t unit) {
+    const uint32_t mix = kUnits == 2   ? token >> 2 & 1
+                         : kUnits == 4 ? token >> 1 & 3
+                                       : (token & 7) ^ (token & 1) << 2;
+    return unit ^ mix;
+  }
+  __device__ static constexpr uint32_t place(uint32_t token, uint32_t unit) {
+    return token * kBytes + 16 * mixed(token, unit);
+  }
+};
+
+// Rows of a head: where they begin, and bytes from one to the next.
 struct HeadRows {
   const char* base;
   uint32_t stride;
-  int last;
 
   template <typename T>
-  __device__ HeadRows(const HeadTensor<const T>& tensor, int64_t tokens, int item, int head)
+  __device__ HeadRows(const HeadTensor<const T>& tensor, int item, int head)
       : base(reinterpret_cast<const char*>(tensor.head(item, head))),
-        stride(static_cast<uint32_t>(tensor.row_stride) * static_cast<uint32_t>(sizeof(T))),
-        last(static_cast<int>(tokens - 1)) {}
-  // Of a lane that begins at `place` in every row: the row of a token, beyond the last one the last.
-  __device__ const char* at(const char* place, int token) const {
-    return place + static_cast<uint64_t>(static_cast<uint32_t>(min(token, last))) * stride;
-  }
-  __device__ const char* row(uint32_t token) const { return base + token * stride; }
-  __device__ uint32_t group(int index) const { return static_cast<uint32_t>(index) * (16 * stride); }
+        stride(static_cast<uint32_t>(tensor.row_stride) * static_cast<uint32_t>(sizeof(T))) {}
+  __device__ const char* row(uint32_t token) const { return base + static_cast<uint64_t>(token) * stride; }
 };
+
+// Copies the tokens of a group that have a bit into a tile; the others become zeros. By a whole warp.
+template <int kBytes>
+__device__ inline void copy_tile(uint32_t to, const HeadRows& rows, int group, uint32_t tokens) {
+  using Shape = TileShape<kBytes>;
+  constexpr int kStep = 32 / Shape::kUnits;  // tokens at a time
+  const uint32_t lane = static_cast<uint32_t>(lane_id()), token = lane / Shape::kUnits,
+                 unit = lane % Shape::kUnits;
+  const char* const from = rows.row(static_cast<uint32_t>(group) * 16 + token) + 16 * unit;
+  const uint32_t place = to + Shape::place(token, unit);
+#pragma unroll
+  for (int n = 0; n < 16 / kStep; ++n) {
+    const uint32_t more = static_cast<uint32_t>(n * kStep);
+    const bool is_there = tokens >> (token + more) & 1;
+    copy_ahead((place ^ 16 * Shape::mixed(more, 0)) + more * kBytes,
+               is_there ? from + static_cast<uint64_t>(more * rows.stride) : rows.base, is_there);
+  }
+}
 
 // ---- operands ----
 
-// A: rows g and g + 8 of a group, those with a bit; the others are 0. In registers, or read again each time
-// where they would not fit (kKept).
+// A of scores: rows g and g + 8 of a group, those with a bit; the others are 0. In registers, or in a tile of
+// the warp's own where they would not fit (kKept).
 template <typename Products, int D, bool kKept>
 class OwnRows {
  public:
-  using Of = Deal<typename Products::Stored, D>;
+  using Stored = typename Products::Stored;
+  using Of = Deal<Stored, D>;
+  static constexpr bool kPairs = sizeof(Stored) == 2;  // of numbers in a word
+  static constexpr int kTileBytes = kKept ? 0 : TileShape<Of::kBytes>::kTileBytes;
 
-  __device__ OwnRows(const HeadRows& head, int group, uint32_t bits, bool is_negated)
-      : is_negated_(is_negated) {
-    const int g = lane_id() / 4, t = lane_id() % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      rows_[half] = bits >> (g + 8 * half) & 1
-                        ? head.base + head.group(group) + (g + 8 * half) * head.stride + t * (4 * Of::kChunk)
-                        : nullptr;
+  __device__ OwnRows(const HeadRows& head, int group, uint32_t bits, bool is_negated, uint32_t tile)
+      : is_negated_(is_negated), tile_(tile) {
     if constexpr (kKept) {
+      const int g = lane_id() / 4, t = lane_id() % 4;
+      const char* rows[2];
 #pragma unroll
-      for (int c = 0; c < Of::kChunks; ++c)
+      for (int half = 0; half < 2; ++half)
+        rows[half] = bits >> (g + 8 * half) & 1 ? head.row(static_cast<uint32_t>(group) * 16 + g + 8 * half) +
+                                                      t * (kPairs ? 4 : 4 * Of::kChunk)
+                                                : nullptr;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) read(c, half, kept_[half] + c * Of::kChunk);
-    }
-  }
-
-  // Chunk c of both rows.
-  __device__ void chunk(int c, uint32_t (&to)[2][Of::kChunk]) const {
+      for (int n = 0; n < Of::kWords; ++n)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if constexpr (kKept) {
-#pragma unroll
-        for (int n = 0; n < Of::kChunk; ++n) to[half][n] = kept_[half][c * Of::kChunk + n];
-      } else {
-        read(c, half, to[half]);
-      }
-    }
-  }
-
- private:
-  __device__ void read(int c, int half, uint32_t* to) const {
-#pragma unroll
-    for (int n = 0; n < Of::kChunk; ++n) to[n] = 0;
-    if (!rows_[half]) return;
-    read_words<Of::kChunk>(to, rows_[half] + c * 64);
-#pragma unroll
-    for (int n = 0; n < Of::kChunk; ++n) {
-      to[n] = Products::prepared(to[n]);
-      if (is_negated_) to[n] = Products::negated(to[n]);
-    }
-  }
-
-  const char* rows_[2];
-  bool is_negated_;
-  uint32_t kept_[2][kKept ? Of::kWords : 1];
-};
-
-// B of scores: the rows of a group's tokens, beyond the last one this again: whoever forms scores clears what
-// comes of tokens that take no part. They are read by load(), ahead of their use, or chunk by chunk as they
-// are used (kHeld).
-template <typename Stored, int D, bool kHeld>
-class TokensByRow {
- public:
-  using Of = Deal<Stored, D>;
-
-  __device__ explicit TokensByRow(const HeadRows& head)
-      : head_(head), place_(head.base + lane_id() % 4 * (4 * Of::kChunk)) {}
-  __device__ void load(int group) {
-#pragma unroll
-    for (int block = 0; block < 2; ++block) row_[block] = head_.at(place_, group * 16 + column_token(block));
-    if constexpr (kHeld) {
-#pragma unroll
-      for (int block = 0; block < 2; ++block)
-#pragma unroll
-        for (int c = 0; c < Of::kChunks; ++c)
-          read_words<Of::kChunk>(held_[block] + c * Of::kChunk, row_[block] + c * 64);
-    }
-  }
-  // Chunk c of both blocks.
-  __device__ void chunk(int c, uint32_t (&to)[2][Of::kChunk]) const {
-#pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      if constexpr (kHeld) {
-#pragma unroll
-        for (int n = 0; n < Of::kChunk; ++n) to[block][n] = held_[block][c * Of::kChunk + n];
-      } else {
-        read_words<Of::kChunk>(to[block], row_[block] + c * 64);
-      }
-    }
-  }
-
- private:
-  HeadRows head_;
-  const char *place_, *row_[2];
-  uint32_t held_[2][kHeld ? Of::kWords : 1];
-};
-
-// B of sums: the same rows, of which a lane has tokens t, t + 4, t + 8, t + 12. Those without a bit are 0.
-template <typename Stored, int D, bool kHeld>
-class TokensDown {
- public:
-  using Of = Deal<Stored, D>;
-
-  __device__ explicit TokensDown(const HeadRows& head)
-      : head_(head), place_(head.base + lane_id() / 4 * (4 * Of::kPiece)) {}
-  __device__ void load(int group, uint32_t bits) {
-    bits_ = bits;
-#pragma unroll
-    for (int m = 0; m < 4; ++m) row_[m] = head_.at(place_, group * 16 + lane_id() % 4 + 4 * m);
-    if constexpr (kHeld) {
-#pragma unroll
-      for (int c = 0; c < Of::kPieces; ++c) read(c, held_[c]);
-    }
-  }
-  // Piece c of the four tokens.
-  __device__ void piece(int c, uint32_t (&to)[4][Of::kPiece]) {
-    if constexpr (kHeld) {
-      clear(held_[c]);
-#pragma unroll
-      for (int m = 0; m < 4; ++m)
-#pragma unroll
-        for (int n = 0; n < Of::kPiece; ++n) to[m][n] = held_[c][m][n];
+        for (int half = 0; half < 2; ++half) {
+          const int bytes = kPairs ? 16 * n : n / Of::kChunk * 64 + n % Of::kChunk * 4;
+          kept_[half][n] =
+              rows[half] ? finished(__ldg(reinterpret_cast<const unsigned*>(rows[half] + bytes))) : 0;
+        }
     } else {
-      read(c, to);
-      clear(to);
+      __syncwarp();
+      copy_tile<Of::kBytes>(tile, head, group, bits);
+    }
+  }
+
+  // The operand of product n, of which there are D / 16 in bf16 and D / 8 in fp32.
+  __device__ void product(int n, uint32_t (&a)[4]) const {
+    if constexpr (kKept) {
+      a[0] = kept_[0][2 * n], a[1] = kept_[1][2 * n], a[2] = kept_[0][2 * n + 1], a[3] = kept_[1][2 * n + 1];
+    } else {
+      using Shape = TileShape<Of::kBytes>;
+      const uint32_t lane = static_cast<uint32_t>(lane_id());
+      if constexpr (kPairs) {
+        load_matrices(a, (tile_ + Shape::place(lane % 16, lane / 16)) ^ static_cast<uint32_t>(32 * n));
+      } else {
+        const uint32_t place = tile_ + Shape::place(lane / 4, lane % 4 + static_cast<uint32_t>(n / 2 * 4)) +
+                               static_cast<uint32_t>(n % 2 * 8);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          // Eight tokens on the units are mixed alike.
+          a[half] = load_word(place + half * 8 * Of::kBytes);
+          a[half + 2] = load_word(place + half * 8 * Of::kBytes + 4);
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = finished(a[e]);
     }
   }
 
  private:
-  __device__ bool has(int m) const {
-    return bits_ >> (lane_id() % 4 + 4 * m) & 1;
-  }
-  __device__ void read(int c, uint32_t (&to)[4][Of::kPiece]) const {
-#pragma unroll
-    for (int m = 0; m < 4; ++m) read_words<Of::kPiece>(to[m], row_[m] + c * 128);
-  }
-  __device__ void clear(uint32_t (&words)[4][Of::kPiece]) const {
-    if (bits_ == kAllTokens) return;
-#pragma unroll
-    for (int m = 0; m < 4; ++m)
-#pragma unroll
-      for (int n = 0; n < Of::kPiece; ++n)
-        if (!has(m)) words[m][n] = 0;
+  __device__ uint32_t finished(uint32_t word) const {
+    word = Products::prepared(word);
+    return is_negated_ ? Products::negated(word) : word;
   }
 
-  HeadRows head_;
-  uint32_t bits_;
-  const char *place_, *row_[4];
-  uint32_t held_[kHeld ? Of::kPieces : 1][4][Of::kPiece];
+  bool is_negated_;
+  uint32_t tile_;
+  uint32_t kept_[2][kKept ? Of::kWords : 1];
 };
 
 // ---- products ----
 
-// scores[n][e]: row g (+ 8 for e >= 2), token t + 4 (2 n + e % 2).
-template <typename Products, int D, bool kKept, bool kHeld>
+// scores[n][e]: row g (+ 8 for e >= 2), token pair_token(n, e).
+template <typename Products, int D, bool kKept>
 __device__ inline void form_scores(float (&scores)[2][4], const OwnRows<Products, D, kKept>& own,
-                                   const TokensByRow<typename Products::Stored, D, kHeld>& tokens) {
+                                   uint32_t tile) {
   using Of = Deal<typename Products::Stored, D>;
+  using Shape = TileShape<Of::kBytes>;
+  const uint32_t lane = static_cast<uint32_t>(lane_id());
 #pragma unroll
   for (int block = 0; block < 2; ++block)
 #pragma unroll
     for (float& x : scores[block]) x = 0;
-  // What comes from memory chunk by chunk need not all be in registers.
-  constexpr int kTogether = kKept || kHeld ? Of::kChunks : 1;
-#pragma unroll kTogether
-  for (int c = 0; c < Of::kChunks; ++c) {
-    uint32_t rows[2][Of::kChunk], columns[2][Of::kChunk];
-    own.chunk(c, rows);
-    tokens.chunk(c, columns);
+  if constexpr (sizeof(typename Products::Stored) == 2) {
+    const uint32_t place = tile + Shape::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-    for (int n = 0; n < Of::kChunk; n += 2) {
-      const uint32_t a[4] = {rows[0][n], rows[1][n], rows[0][n + 1], rows[1][n + 1]};
+    for (int n = 0; n < D / 16; ++n) {
+      uint32_t a[4], b[4];
+      own.product(n, a);
+      load_matrices(b, place ^ static_cast<uint32_t>(32 * n));
+      Products::add(scores[0], a, b[0], b[1]);
+      Products::add(scores[1], a, b[2], b[3]);
+    }
+  } else {
+#pragma unroll
+    for (int c = 0; c < Of::kChunks; ++c) {
+      uint4 columns[2];
 #pragma unroll
       for (int block = 0; block < 2; ++block)
-        Products::add(scores[block], a, columns[block][n], columns[block][n + 1]);
+        columns[block] = load_four_words(
+            tile + Shape::place(lane / 4 + 8 * block, lane % 4 + static_cast<uint32_t>(4 * c)));
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        uint32_t a[4];
+        own.product(2 * c + n, a);
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+          Products::add(scores[block], a, n ? columns[block].z : columns[block].x,
+                        n ? columns[block].w : columns[block].y);
+      }
     }
   }
 }
 
 // sums[b]: columns of block b of rows g and g + 8; store_rows knows which.
-template <typename Products, int D, bool kHeld>
-__device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4],
-                                TokensDown<typename Products::Stored, D, kHeld>& tokens) {
+template <typename Products, int D>
+__device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4], uint32_t tile) {
   using Of = Deal<typename Products::Stored, D>;
-  constexpr bool kPairs = sizeof(typename Products::Stored) == 2;  // of numbers in a word
-  uint32_t a[kPairs ? 1 : 2][4];
-  if constexpr (kPairs) {
+  using Shape = TileShape<Of::kBytes>;
+  const uint32_t lane = static_cast<uint32_t>(lane_id());
+  if constexpr (sizeof(typename Products::Stored) == 2) {
+    uint32_t a[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      a[0][e] = pack_bf16(weights[e / 2][2 * (e % 2)], weights[e / 2][2 * (e % 2) + 1]);
+      a[e] = pack_bf16(weights[e / 2][2 * (e % 2)], weights[e / 2][2 * (e % 2) + 1]);
+    const uint32_t place = tile + Shape::place(lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < D / 16; ++n) {
+      uint32_t b[4];
+      load_transposed(b, place ^ static_cast<uint32_t>(32 * n));
+      Products::add(sums[2 * n], a, b[0], b[1]);
+      Products::add(sums[2 * n + 1], a, b[2], b[3]);
+    }
   } else {
+    uint32_t a[2][4];
 #pragma unroll
     for (int block = 0; block < 2; ++block)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         a[block][e] = Products::prepared(__float_as_uint(weights[block][2 * (e % 2) + e / 2]));
-  }
 #pragma unroll
-  for (int c = 0; c < Of::kPieces; ++c) {
-    uint32_t words[4][Of::kPiece];
-    tokens.piece(c, words);
+    for (int c = 0; c < Of::kPieces; ++c) {
+      uint32_t words[4][4];  // of tokens pair_token(m / 2, m % 2)
 #pragma unroll
-    for (int n = 0; n < Of::kPerPiece; ++n) {
-      float(&sum)[4] = sums[c * Of::kPerPiece + n];
-      if constexpr (kPairs) {
-        const uint32_t half = n % 2 ? 0x7632 : 0x5410;
-        Products::add(sum, a[0], __byte_perm(words[0][n / 2], words[1][n / 2], half),
-                      __byte_perm(words[2][n / 2], words[3][n / 2], half));
-      } else {
+      for (int m = 0; m < 4; ++m) {
+        const uint32_t token = static_cast<uint32_t>(pair_token(m / 2, m % 2)),
+                       byte = lane / 4 * (4 * Of::kPiece) + static_cast<uint32_t>(128 * c);
+        const uint32_t place = tile + Shape::place(token, byte / 16) + byte % 16;
+        if constexpr (Of::kPiece == 4) {
+          const uint4 x = load_four_words(place);
+          words[m][0] = x.x, words[m][1] = x.y, words[m][2] = x.z, words[m][3] = x.w;
+        } else {
+#pragma unroll
+          for (int n = 0; n < Of::kPiece; ++n) words[m][n] = load_word(place + 4 * n);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < Of::kPerPiece; ++n) {
+        float(&sum)[4] = sums[c * Of::kPerPiece + n];
         float part[4] = {};
 #pragma unroll
         for (int block = 0; block < 2; ++block)
@@ -368,24 +345,24 @@ __device__ inline void store_rows(Stored* to, const float (&sums)[D / 8][4], con
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (g + 8 * half >= rows) continue;
-    char* const row = reinterpret_cast<char*>(to + (g + 8 * half) * D) + 2 * t * (4 * Of::kPiece);
+    char* const row = reinterpret_cast<char*>(to + (g + 8 * half) * D);
+    if constexpr (sizeof(Stored) == 2) {
 #pragma unroll
-    for (int c = 0; c < Of::kPieces; ++c)
+      for (int b = 0; b < D / 8; ++b)
+        *reinterpret_cast<uint32_t*>(row + 16 * b + 4 * t) =
+            pack_bf16(sums[b][2 * half] * factor[half], sums[b][2 * half + 1] * factor[half]);
+    } else {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        uint32_t words[Of::kPiece];
+      for (int c = 0; c < Of::kPieces; ++c)
 #pragma unroll
-        for (int n = 0; n < Of::kPiece; ++n) {
-          if constexpr (sizeof(Stored) == 2) {
-            const int b = c * Of::kPerPiece + 2 * n;
-            words[n] =
-                pack_bf16(sums[b][2 * half + e] * factor[half], sums[b + 1][2 * half + e] * factor[half]);
-          } else {
+        for (int e = 0; e < 2; ++e) {
+          uint32_t words[Of::kPiece];
+#pragma unroll
+          for (int n = 0; n < Of::kPiece; ++n)
             words[n] = __float_as_uint(sums[c * Of::kPerPiece + n][2 * half + e] * factor[half]);
-          }
+          write_words<Of::kPiece>(row + 2 * t * (4 * Of::kPiece) + c * 128 + e * (4 * Of::kPiece), words);
         }
-        write_words<Of::kPiece>(row + c * 128 + e * (4 * Of::kPiece), words);
-      }
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/squares/square_credit.cuh"
+#include "kernels/cuda/squares/square_pipe.cuh"
 #include "kernels/cuda/squares/square_rows.cuh"
 
 namespace edgewise::kernels::cuda {
@@ -15,8 +16,16 @@ namespace {
 template <typename Products, int D, bool kLeaveOneOut = false>
 struct QueryShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
-  static constexpr bool kKept = kBytes <= 256, kAhead = kBytes <= 64;
-  static constexpr int kThreads = kBytes <= 64 ? 512 : kBytes > 128 ? 256 : kLeaveOneOut ? 384 : 512;
+  static constexpr bool kKept = kBytes <= 256;
+  static constexpr int kThreads = kBytes <= 64   ? 512
+                                  : kBytes > 256 ? 128
+                                  : kBytes > 128 ? 256
+                                  : kLeaveOneOut ? 384
+                                                 : 512;
+  static constexpr int kStages = kBytes <= 128 ? 3 : 2;
+  using Own = OwnRows<Products, D, kKept>;
+  using Pipe = SquarePipe<kBytes, 0, kStages>;
+  static constexpr int kWarpBytes = Pipe::kPipeBytes + 2 * Own::kTileBytes;
 };
 
 __device__ inline void clear_absent(const Visit& visit, float (&s)[2][4], float (&u)[2][4]) {
@@ -32,9 +41,10 @@ template <typename Products, int D, bool kLeaveOneOut>
 __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThreads, 1)
     square_backward_by_queries(const __grid_constant__ SquareBackwardParams<typename Products::Stored> p,
                                uint32_t drop_limit) {
-  using Shape = QueryShape<Products, D>;
+  using Shape = QueryShape<Products, D, kLeaveOneOut>;
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
+  const uint32_t memory = warp_memory(Shape::kWarpBytes);
   RowQueue queue(p.taken, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
@@ -45,43 +55,28 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
     const int count = __ldg(p.squares.count + row), begin = __ldg(p.squares.begin + row);
 
     const ScoreScale scale(p.scale);
-    const HeadRows grad_rows(p.grad_output, p.queries, item, head);
-    const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group,
-                                                   first_bits(queries), scale.is_negative);
-    const OwnRows<Products, D, Shape::kKept> grad(grad_rows, group, first_bits(queries), false);
-    const RowTerms terms = form_terms<Products, D>(p, head_index, group, grad_rows);
-    store_terms(terms_of_group(p, head_index, group), terms);
-
-    const HeadRows key_rows(p.key, p.keys, item, key_head);
-    TokensByRow<Stored, D, Shape::kAhead> keys(key_rows), values({p.value, p.keys, item, key_head});
-    TokensDown<Stored, D, false> keys_down(key_rows);
+    const HeadRows grad_rows(p.grad_output, item, head);
+    const uint32_t own = memory + Shape::Pipe::kPipeBytes;
+    const typename Shape::Own query({p.query, item, head}, group, first_bits(queries), scale.is_negative,
+                                    own),
+        grad(grad_rows, group, first_bits(queries), false, own + Shape::Own::kTileBytes);
     const PairDropout dropout(p, drop_limit, head_index);
     SquareWalk walk(p.squares.groups + begin, count,
                     [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+    typename Shape::Pipe pipe(memory, {p.key, item, key_head}, {p.value, item, key_head});
+    pipe.start(walk, count);
+    const RowTerms terms = form_terms<Products, D>(p, head_index, group, grad_rows);
+    store_terms(terms_of_group(p, head_index, group), terms);
 
     float sums[D / 8][4] = {};
     LeaveOneOut left_out;
-    Visit next{};
-    if (Shape::kAhead && count > 0) {
-      next = walk.take(0);
-      keys.load(next.group);
-      values.load(next.group);
-    }
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
-      const bool has_next = Shape::kAhead && n + 1 < count;
-      const Visit visit = Shape::kAhead ? next : walk.take(n);
-      if (has_next) next = walk.take(n + 1);
+      const Visit visit = pipe.take(walk, count);
       const uint32_t kept = dropout.kept(group, visit.group);
       float s[2][4], u[2][4];
-      if constexpr (!Shape::kAhead) keys.load(visit.group);
-      form_scores(s, query, keys);
-      if (has_next) keys.load(next.group);
-      if constexpr (!Shape::kAhead) values.load(visit.group);
-      form_scores(u, grad, values);
-      // The same keys as before, from the first-level cache.
-      keys_down.load(visit.group, visit.tokens());
-      if (has_next) values.load(next.group);
+      form_scores(s, query, pipe.first());
+      form_scores(u, grad, pipe.second());
       clear_absent(visit, s, u);
       if (dropout.drops())
         dropout.by_query(kept, [&](int block, int e, float factor) { u[block][e] *= factor; });
@@ -105,7 +100,7 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
         const float credit = warp_sum(effects[0] + effects[1]);
         if (lane_id() == 0) p.credit[begin + n] = is_paper ? credit * fabsf(p.scale) : credit;
       }
-      add_rows<Products, D>(sums, u, keys_down);
+      add_rows<Products, D>(sums, u, pipe.first());
     }
     if constexpr (kLeaveOneOut)
       left_out.template finish<Products, D>(p, drop_limit, {item, head, head_index, group}, terms);
@@ -120,8 +115,8 @@ template <typename Products, int D>
 __global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
     square_probes(const __grid_constant__ SquareBackwardParams<typename Products::Stored> p) {
   using Shape = QueryShape<Products, D>;
-  using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
+  const uint32_t memory = warp_memory(Shape::kWarpBytes);
   RowQueue queue(p.taken + kMostSquareBlocks, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
@@ -133,23 +128,21 @@ __global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
     const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
 
     const ScoreScale scale(p.scale);
-    const OwnRows<Products, D, Shape::kKept> query({p.query, p.queries, item, head}, group,
-                                                   first_bits(queries), scale.is_negative);
-    const OwnRows<Products, D, Shape::kKept> grad({p.grad_output, p.queries, item, head}, group,
-                                                  first_bits(queries), false);
-    const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
-    TokensByRow<Stored, D, Shape::kAhead> keys({p.key, p.keys, item, key_head}),
-        values({p.value, p.keys, item, key_head});
+    const uint32_t own = memory + Shape::Pipe::kPipeBytes;
+    const typename Shape::Own query({p.query, item, head}, group, first_bits(queries), scale.is_negative,
+                                    own),
+        grad({p.grad_output, item, head}, group, first_bits(queries), false, own + Shape::Own::kTileBytes);
     SquareWalk walk(p.probes.groups + begin, count,
                     [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+    typename Shape::Pipe pipe(memory, {p.key, item, key_head}, {p.value, item, key_head});
+    pipe.start(walk, count);
+    const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
-      const Visit visit = walk.take(n);
+      const Visit visit = pipe.take(walk, count);
       float s[2][4], u[2][4];
-      keys.load(visit.group);
-      values.load(visit.group);
-      form_scores(s, query, keys);
-      form_scores(u, grad, values);
+      form_scores(s, query, pipe.first());
+      form_scores(u, grad, pipe.second());
       clear_absent(visit, s, u);
       const float credit = probe_sum(s, u, scale.factor, terms, queries);
       if (lane_id() == 0) p.probe_credit[begin + n] = credit;

@@ -1,7 +1,7 @@
 // What the backward pass needs of a query beside q and g: l log2(e), +infinity where the row has no pair or
 // no query, so that weights become 0, and ubar = g . o. The pass by queries forms them and leaves them to the
-// others: 32 floats a group, lane t = lane % 4 of the pass by keys has the eight from 8 t on, of queries
-// t + 4 m the number m and the number 4 + m.
+// others: 32 floats a group. Lane t = lane % 4 of the pass by keys has the eight from 8 t on: l and then ubar
+// of the queries 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
 #pragma once
 
 #include "kernels/cuda/squares/square_visits.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTermsOfGroup = 32;
 __device__ inline int term_place(int query) {
-  return 8 * (query % 4) + query / 4;
+  return 8 * (query % 8 / 2) + 2 * (query / 8) + query % 2;
 }
 
 // Of rows g and g + 8 of a group.
@@ -34,7 +34,8 @@ __device__ inline RowTerms form_terms(const SquareBackwardParams<typename Produc
     const int r = g + 8 * half;
     float sum = 0, lse = -INFINITY;
     if (r < queries) {
-      const char* const grad = grads.base + grads.group(group) + r * grads.stride + t * (4 * Of::kChunk);
+      const char* const grad =
+          grads.row(static_cast<uint32_t>(group * kSquareSide + r)) + t * (4 * Of::kChunk);
       const char* const output =
           reinterpret_cast<const char*>(p.output + (first + r) * D) + t * (4 * Of::kChunk);
 #pragma unroll

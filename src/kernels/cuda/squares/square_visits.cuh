@@ -62,7 +62,8 @@ __device__ inline uint32_t visit_by_key(const SquareParams<T>& p, uint32_t keys,
                         shift);
 }
 
-// A list, square by square: a lane reads every 32nd, 32 squares ahead.
+// A list, square by square: a lane reads every 32nd, 32 squares ahead. word_of(group) says what of it is
+// read.
 template <typename WordOf>
 class SquareWalk {
  public:
@@ -94,12 +95,12 @@ class SquareWalk {
 // Clears what belongs to pairs that take no part: sets them to `none`. By queries: rows are queries, columns
 // keys.
 __device__ inline bool pair_by_query(const Visit& visit, int block, int e) {
-  const int query = lane_id() / 4 + 8 * (e / 2), key = lane_id() % 4 + 4 * (2 * block + e % 2);
+  const int query = lane_id() / 4 + 8 * (e / 2), key = pair_token(block, e);
   return (visit.word >> key & 1) && key <= query + visit.shift();
 }
 // By keys: rows are keys, of which `keys` take part, columns queries.
 __device__ inline bool pair_by_key(const Visit& visit, uint32_t keys, int block, int e) {
-  const int key = lane_id() / 4 + 8 * (e / 2), query = lane_id() % 4 + 4 * (2 * block + e % 2);
+  const int key = lane_id() / 4 + 8 * (e / 2), query = pair_token(block, e);
   return (keys >> key & 1) && key <= query + visit.shift();
 }
 
@@ -143,24 +144,23 @@ struct PairDropout {
   // factor(block, e) of 0 or keep_scale for each score of a lane, given kept(). By queries:
   template <typename Use>
   __device__ void by_query(uint32_t kept, const Use& use) const {
-    const int g = lane_id() / 4, t = lane_id() % 4;
-    const uint32_t row[2] = {__shfl_sync(kEveryLane, kept, g) >> t,
-                             __shfl_sync(kEveryLane, kept, g + 8) >> t};
+    const int g = lane_id() / 4;
+    const uint32_t row[2] = {__shfl_sync(kEveryLane, kept, g) >> pair_token(0, 0),
+                             __shfl_sync(kEveryLane, kept, g + 8) >> pair_token(0, 0)};
 #pragma unroll
     for (int block = 0; block < 2; ++block)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        use(block, e, row[e / 2] >> (4 * (2 * block + e % 2)) & 1 ? keep_scale : 0.0f);
+      for (int e = 0; e < 4; ++e) use(block, e, row[e / 2] >> (8 * block + e % 2) & 1 ? keep_scale : 0.0f);
   }
   // and by keys.
   template <typename Use>
   __device__ void by_key(uint32_t kept, const Use& use) const {
-    const int g = lane_id() / 4, t = lane_id() % 4;
+    const int g = lane_id() / 4;
 #pragma unroll
     for (int block = 0; block < 2; ++block)
 #pragma unroll
       for (int parity = 0; parity < 2; ++parity) {
-        const uint32_t query = __shfl_sync(kEveryLane, kept, t + 4 * (2 * block + parity)) >> g;
+        const uint32_t query = __shfl_sync(kEveryLane, kept, pair_token(block, parity)) >> g;
         use(block, parity, query & 1 ? keep_scale : 0.0f);
         use(block, 2 + parity, query >> 8 & 1 ? keep_scale : 0.0f);
       }

@@ -1,5 +1,5 @@
 // Words in shared memory as the header of this name has them: addresses count from the first array that is
-// asked for.
+// asked for, which lies where its alignment says.
 #pragma once
 
 #include "simt.h"
@@ -7,7 +7,8 @@
 namespace edgewise::kernels::cuda {
 
 inline char* word_memory(const void* pointer) {
-  static char* const start = static_cast<char*>(const_cast<void*>(pointer)) - (1 << 30);
+  static char* const start =
+      reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(pointer) / 1024 * 1024) - (1 << 30);
   return start;
 }
 inline uint32_t word_address(const void* pointer) {

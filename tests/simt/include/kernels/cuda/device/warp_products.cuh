@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "simt.h"
+#include "kernels/cuda/device/shared_words.cuh"
 
 namespace edgewise::kernels::cuda {
 
@@ -27,6 +27,22 @@ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
       const unsigned from = k % 8 / 2, half = k / 8 * 2 + k % 2, column = 2 * t + e % 2;
       d[e] += half_of((e < 2 ? upper : lower)[4 * g + from], half) * half_of(right[4 * column + from], half);
     }
+}
+
+// Four 8 x 8 matrices of two-byte numbers; lane l gives the address of row l % 8 of matrix l / 8.
+inline void load_matrices(uint32_t (&to)[4], uint32_t from) {
+  const auto rows = all_lanes(from);
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  for (unsigned m = 0; m < 4; ++m) to[m] = load_word(static_cast<uint32_t>(rows[8 * m + g]) + 4 * t);
+}
+inline void load_transposed(uint32_t (&to)[4], uint32_t from) {
+  const auto rows = all_lanes(from);
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const auto number = [&](unsigned m, unsigned row) {
+    const uint32_t word = load_word(static_cast<uint32_t>(rows[8 * m + row]) + 4 * (g / 2));
+    return word >> (16 * (g % 2)) & 0xFFFFu;
+  };
+  for (unsigned m = 0; m < 4; ++m) to[m] = number(m, 2 * t) | number(m, 2 * t + 1) << 16;
 }
 
 inline uint32_t transposed(uint32_t pair) {
