@@ -64,6 +64,7 @@ struct SquareKernelCall {
     params.batch = query.size(0), params.heads = query.size(1), params.key_heads = key.size(1);
     params.queries = query.size(2), params.keys = key.size(2);
     params.head_dim = dim;
+    params.set_divisions();
     params.scale = static_cast<float>(call.scale);
     params.query = square_view<T>(query), params.key = square_view<T>(key);
     params.value = square_view<T>(value);

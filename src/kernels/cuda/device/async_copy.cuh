@@ -5,8 +5,11 @@
 
 namespace edgewise::kernels::cuda {
 
+__device__ inline void copy_ahead(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
 // Zeros where not `is_there`; `from` must be an address of the array even then.
-__device__ inline void copy_ahead(uint32_t to, const void* from, bool is_there) {
+__device__ inline void copy_or_clear(uint32_t to, const void* from, bool is_there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0)
                : "memory");
 }

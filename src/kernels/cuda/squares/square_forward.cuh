@@ -2,8 +2,9 @@
 //
 //   s = scale q k,   o_i = sum_j exp(s_ij - l_i) v_j,   l_i = log sum_j exp(s_ij)
 //
-// What is taken out of the exponent follows the row's maximum only when that has left it far behind, so sums
-// are rarely formed anew and lanes rarely meet.
+// What is taken out of the exponent follows the row's maximum only when that has left it far behind. A weight
+// that has grown large tells it, so nobody looks for a maximum before; then the row's sums are scaled down
+// and the square's weights formed anew.
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"
@@ -13,8 +14,8 @@
 namespace edgewise::kernels::cuda {
 namespace {
 
-// By how much (a power of 2) a score may lie above what is taken out of the exponent.
-constexpr float kHeadroom = 16;
+// Weights of a lane's pairs of a row add up to no more than this.
+constexpr float kMostWeight = 0x1p18f;
 
 // Threads of a block, of which a multiprocessor has one, by registers and shared memory. Its warps have
 // neighbouring rows.
@@ -22,7 +23,7 @@ template <typename Products, int D>
 struct ForwardShape {
   static constexpr int kBytes = D * static_cast<int>(sizeof(typename Products::Stored));
   static constexpr bool kKept = kBytes <= 256;
-  static constexpr int kThreads = kBytes <= 64 ? 768 : kBytes == 128 ? 512 : kBytes == 256 ? 256 : 128;
+  static constexpr int kThreads = kBytes <= 64 ? 640 : kBytes == 128 ? 512 : kBytes == 256 ? 256 : 128;
   static constexpr int kStages = kBytes <= 128 ? 3 : 2;
   using Own = OwnRows<Products, D, kKept>;
   using Pipe = SquarePipe<kBytes, 0, kStages>;
@@ -37,12 +38,11 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
   const uint32_t memory = warp_memory(Shape::kWarpBytes);
+  const TilePlaces<Shape::kBytes> places;
   RowQueue queue(p.taken, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
-    const int head_index = row / query_groups, group = row % query_groups;
-    const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
-    const int key_head = head / static_cast<int>(p.heads / p.key_heads);
+    const auto [item, head, head_index, key_head, group] = QueryPlace(p, row);
     const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
     const int count = __ldg(p.squares.count + row);
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
       const Visit visit = pipe.take(walk, count);
       const uint32_t kept = dropout.kept(group, visit.group);
       float s[2][4];
-      form_scores(s, query, pipe.first());
+      form_scores(s, query, pipe.first(), places);
       if (!visit.whole()) {
 #pragma unroll
         for (int block = 0; block < 2; ++block)
@@ -70,37 +70,40 @@ __global__ void __launch_bounds__(ForwardShape<Products, D>::kThreads, 1)
           for (int e = 0; e < 4; ++e)
             if (!pair_by_query(visit, block, e)) s[block][e] = -INFINITY;
       }
-      float top[2];
+      float weights[2][4], added[2];
+      const auto form_weights = [&] {
+        added[0] = added[1] = 0;
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        top[half] =
-            fmaf(scale.factor,
-                 fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1])),
-                 -kHeadroom);
-      if (__any_sync(kEveryLane, top[0] > taken_out[0] || top[1] > taken_out[1])) {
+        for (int block = 0; block < 2; ++block)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            weights[block][e] = exp2_fast(fmaf(s[block][e], scale.factor, -taken_out[e / 2]));
+            added[e / 2] += weights[block][e];
+          }
+      };
+      form_weights();
+      if (__any_sync(kEveryLane, added[0] > kMostWeight || added[1] > kMostWeight)) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           // Row by row: a row's bits must not depend on the other queries of its group, which may be later
           // ones.
-          const float high = row_max(top[half]);
-          const float now = high > taken_out[half] ? high + kHeadroom : taken_out[half];
+          const float most = row_max(added[half]),
+                      top = row_max(fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]),
+                                          fmaxf(s[1][2 * half], s[1][2 * half + 1]))) *
+                            scale.factor;
+          const float now = most > kMostWeight ? top : taken_out[half];
           const float factor = exp2_fast(taken_out[half] - now);
           taken_out[half] = now;
           sum[half] *= factor;
 #pragma unroll
           for (int b = 0; b < D / 8; ++b) out[b][2 * half] *= factor, out[b][2 * half + 1] *= factor;
         }
+        form_weights();
       }
-#pragma unroll
-      for (int block = 0; block < 2; ++block)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          s[block][e] = exp2_fast(fmaf(s[block][e], scale.factor, -taken_out[e / 2]));
-          sum[e / 2] += s[block][e];
-        }
+      sum[0] += added[0], sum[1] += added[1];
       if (dropout.drops())
-        dropout.by_query(kept, [&](int block, int e, float factor) { s[block][e] *= factor; });
-      add_rows<Products, D>(out, s, pipe.second());
+        dropout.by_query(kept, [&](int block, int e, float factor) { weights[block][e] *= factor; });
+      add_rows<Products, D>(out, weights, pipe.second(), places);
     }
 
     float share[2];

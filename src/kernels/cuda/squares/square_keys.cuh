@@ -33,15 +33,17 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
   using Stored = typename Products::Stored;
   const int key_groups = static_cast<int>(square_groups(p.keys));
   const uint32_t memory = warp_memory(Shape::kWarpBytes);
+  const TilePlaces<Shape::kBytes> places;
   RowQueue queue(p.taken + 2 * kMostSquareBlocks, static_cast<int>(p.batch * p.key_heads * key_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
-    const int key_head_index = row / key_groups, group = row % key_groups;
-    const int item = key_head_index / static_cast<int>(p.key_heads),
-              key_head = key_head_index % static_cast<int>(p.key_heads);
+    const int key_head_index = p.key_groups.quotient(row),
+              group = p.key_groups.remainder(row, key_head_index);
+    const int item = p.by_key_heads.quotient(key_head_index),
+              key_head = p.by_key_heads.remainder(key_head_index, item);
     const int count_of_keys =
         static_cast<int>(p.keys - static_cast<int64_t>(group) * kSquareSide);  // or more
-    const int shared = static_cast<int>(p.heads / p.key_heads);
+    const int shared = p.by_key_heads.quotient(static_cast<int>(p.heads));
     const uint32_t valid = valid_keys(p, item, group);
 
     const ScoreScale scale(p.scale);
@@ -66,8 +68,8 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
         const Visit visit = pipe.take(walk, count);
         const uint32_t kept = dropout.kept(visit.group, group);
         float s[2][4], u[2][4];
-        form_scores(s, key, pipe.first());
-        form_scores(u, value, pipe.second());
+        form_scores(s, key, pipe.first(), places);
+        form_scores(u, value, pipe.second(), places);
         const uint32_t terms_at = pipe.more() + 32 * (lane_id() % 4);
         const uint4 lse = load_four_words(terms_at), products = load_four_words(terms_at + 16);
         const uint32_t terms[8] = {lse.x,      lse.y,      lse.z,      lse.w,
@@ -97,8 +99,8 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
 #pragma unroll
             for (int e = 0; e < 4; ++e) u[block][e] = s[block][e] * (u[block][e] - ubar(block, e));
         }
-        add_rows<Products, D>(value_sums, s, pipe.second());
-        add_rows<Products, D>(key_sums, u, pipe.first());
+        add_rows<Products, D>(value_sums, s, pipe.second(), places);
+        add_rows<Products, D>(key_sums, u, pipe.first(), places);
       }
     }
     const int64_t first = static_cast<int64_t>(key_head_index) * p.keys + group * kSquareSide;

@@ -39,6 +39,9 @@ struct Bf16Products {
 
   __device__ static uint32_t prepared(uint32_t own) { return own; }
   __device__ static uint32_t negated(uint32_t own) { return own ^ 0x80008000u; }
+  __device__ static void set(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    multiply_to(sum, a, b0, b1);
+  }
   __device__ static void add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     multiply(sum, a, b0, b1);
   }
@@ -132,6 +135,32 @@ struct TileShape {
   }
 };
 
+// Says to the compiler that a number is made once, here, and not anew wherever it is used.
+template <typename T>
+__device__ inline void made_once(T& x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(x));
+  else
+    asm volatile("" : "+r"(x));
+#endif
+}
+
+// Where this lane reads a bf16 tile as B: along the rows for scores, down the rows for sums; further columns
+// lie at the exclusive or with 32 n. In fp32 places follow from what is read.
+template <int kBytes>
+struct TilePlaces {
+  uint32_t along, down;
+
+  __device__ TilePlaces() {
+    const uint32_t lane = static_cast<uint32_t>(lane_id());
+    along = TileShape<kBytes>::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    down = TileShape<kBytes>::place(lane % 16, lane / 16);
+    made_once(along);
+    made_once(down);
+  }
+};
+
 // Rows of a head: where they begin, and bytes from one to the next.
 struct HeadRows {
   const char* base;
@@ -144,21 +173,58 @@ struct HeadRows {
   __device__ const char* row(uint32_t token) const { return base + static_cast<uint64_t>(token) * stride; }
 };
 
-// Copies the tokens of a group that have a bit into a tile; the others become zeros. By a whole warp.
+// Where this lane copies from and to: one 16-byte unit of every kStep-th token of a tile.
 template <int kBytes>
-__device__ inline void copy_tile(uint32_t to, const HeadRows& rows, int group, uint32_t tokens) {
+struct LaneUnits {
   using Shape = TileShape<kBytes>;
-  constexpr int kStep = 32 / Shape::kUnits;  // tokens at a time
-  const uint32_t lane = static_cast<uint32_t>(lane_id()), token = lane / Shape::kUnits,
-                 unit = lane % Shape::kUnits;
-  const char* const from = rows.row(static_cast<uint32_t>(group) * 16 + token) + 16 * unit;
-  const uint32_t place = to + Shape::place(token, unit);
+  static constexpr uint32_t kStep = 32 / Shape::kUnits;
+
+  const char* from;
+  uint32_t group_bytes, step_bytes;
+
+  __device__ LaneUnits(const HeadRows& rows)
+      : from(rows.row(first_token()) + 16 * (static_cast<uint32_t>(lane_id()) % Shape::kUnits)),
+        group_bytes(16 * rows.stride),
+        step_bytes(kStep * rows.stride) {
+    made_once(from);
+    made_once(group_bytes);
+  }
+  __device__ static uint32_t first_token() { return static_cast<uint32_t>(lane_id()) / Shape::kUnits; }
+  // In the tile.
+  __device__ static uint32_t first_place() {
+    return Shape::place(first_token(), static_cast<uint32_t>(lane_id()) % Shape::kUnits);
+  }
+  __device__ static uint32_t place(uint32_t first, uint32_t token) {
+    return (first ^ 16 * Shape::mixed(token, 0)) + token * kBytes;
+  }
+  __device__ const char* group(int index) const {
+    return from + static_cast<uint64_t>(static_cast<uint32_t>(index)) * group_bytes;
+  }
+};
+
+// Copies a group, all of whose tokens are there, to a tile. `first`: the tile and the lane's first place.
+template <int kBytes>
+__device__ inline void copy_tile(uint32_t first, const LaneUnits<kBytes>& units, int group) {
+  using Units = LaneUnits<kBytes>;
+  const char* from = units.group(group);
 #pragma unroll
-  for (int n = 0; n < 16 / kStep; ++n) {
-    const uint32_t more = static_cast<uint32_t>(n * kStep);
-    const bool is_there = tokens >> (token + more) & 1;
-    copy_ahead((place ^ 16 * Shape::mixed(more, 0)) + more * kBytes,
-               is_there ? from + static_cast<uint64_t>(more * rows.stride) : rows.base, is_there);
+  for (uint32_t token = 0; token < 16; token += Units::kStep) {
+    copy_ahead(Units::place(first, token), from);
+    from += units.step_bytes;
+  }
+}
+// The tokens that have a bit; the others become zeros. Rare, and kept out of the way: the last group,
+// padding, the causal diagonal.
+template <int kBytes>
+[[gnu::noinline]] __device__ void copy_some(uint32_t first, LaneUnits<kBytes> units, int group,
+                                            uint32_t tokens) {
+  using Units = LaneUnits<kBytes>;
+  const char* from = units.group(group);
+#pragma unroll 1
+  for (uint32_t token = 0; token < 16; token += Units::kStep) {
+    const bool is_there = tokens >> (Units::first_token() + token) & 1;
+    copy_or_clear(Units::place(first, token), is_there ? from : units.from, is_there);
+    from += units.step_bytes;
   }
 }
 
@@ -194,7 +260,8 @@ class OwnRows {
         }
     } else {
       __syncwarp();
-      copy_tile<Of::kBytes>(tile, head, group, bits);
+      using Units = LaneUnits<Of::kBytes>;
+      copy_some(tile + Units::first_place(), Units(head), group, bits);
     }
   }
 
@@ -238,25 +305,31 @@ class OwnRows {
 // scores[n][e]: row g (+ 8 for e >= 2), token pair_token(n, e).
 template <typename Products, int D, bool kKept>
 __device__ inline void form_scores(float (&scores)[2][4], const OwnRows<Products, D, kKept>& own,
-                                   uint32_t tile) {
+                                   uint32_t tile,
+                                   const TilePlaces<Deal<typename Products::Stored, D>::kBytes>& places) {
   using Of = Deal<typename Products::Stored, D>;
   using Shape = TileShape<Of::kBytes>;
   const uint32_t lane = static_cast<uint32_t>(lane_id());
-#pragma unroll
-  for (int block = 0; block < 2; ++block)
-#pragma unroll
-    for (float& x : scores[block]) x = 0;
   if constexpr (sizeof(typename Products::Stored) == 2) {
-    const uint32_t place = tile + Shape::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    const uint32_t place = tile + places.along;
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       uint32_t a[4], b[4];
       own.product(n, a);
       load_matrices(b, place ^ static_cast<uint32_t>(32 * n));
-      Products::add(scores[0], a, b[0], b[1]);
-      Products::add(scores[1], a, b[2], b[3]);
+      if (n == 0) {
+        Products::set(scores[0], a, b[0], b[1]);
+        Products::set(scores[1], a, b[2], b[3]);
+      } else {
+        Products::add(scores[0], a, b[0], b[1]);
+        Products::add(scores[1], a, b[2], b[3]);
+      }
     }
   } else {
+#pragma unroll
+    for (int block = 0; block < 2; ++block)
+#pragma unroll
+      for (float& x : scores[block]) x = 0;
 #pragma unroll
     for (int c = 0; c < Of::kChunks; ++c) {
       uint4 columns[2];
@@ -279,7 +352,8 @@ __device__ inline void form_scores(float (&scores)[2][4], const OwnRows<Products
 
 // sums[b]: columns of block b of rows g and g + 8; store_rows knows which.
 template <typename Products, int D>
-__device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4], uint32_t tile) {
+__device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4], uint32_t tile,
+                                const TilePlaces<Deal<typename Products::Stored, D>::kBytes>& places) {
   using Of = Deal<typename Products::Stored, D>;
   using Shape = TileShape<Of::kBytes>;
   const uint32_t lane = static_cast<uint32_t>(lane_id());
@@ -288,7 +362,7 @@ __device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       a[e] = pack_bf16(weights[e / 2][2 * (e % 2)], weights[e / 2][2 * (e % 2) + 1]);
-    const uint32_t place = tile + Shape::place(lane % 16, lane / 16);
+    const uint32_t place = tile + places.down;
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       uint32_t b[4];

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/tiles/tile_params.h"
 #include "kernels/params.h"
+#include "kernels/quick_division.h"
 
 namespace edgewise::kernels::cuda {
 
@@ -42,8 +43,16 @@ struct SquareParams {
   int64_t query_offset = 0;
   const uint64_t* stream_keys = nullptr;  // [B*H], null = no dropout
   double dropout_p = 0;
-  float keep_scale = 1;      // 1 / (1 - p) with dropout
+  float keep_scale = 1;  // 1 / (1 - p) with dropout
+  // Rows of groups to where they stand: set_divisions().
+  QuickDivision query_groups, key_groups, by_heads, by_key_heads, heads_of_key_head;
   int32_t* taken = nullptr;  // [passes, kMostSquareBlocks] zeros: rows that each block has handed out
+
+  void set_divisions() {
+    query_groups = QuickDivision(square_groups(queries)), key_groups = QuickDivision(square_groups(keys));
+    by_heads = QuickDivision(heads), by_key_heads = QuickDivision(key_heads);
+    heads_of_key_head = QuickDivision(key_heads > 0 ? heads / key_heads : 1);
+  }
 };
 bool squares_take(int64_t head_dim);
 

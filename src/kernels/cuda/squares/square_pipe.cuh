@@ -9,77 +9,84 @@ namespace edgewise::kernels::cuda {
 namespace {
 
 // kBytes of a token, kMore bytes beside both tiles.
-template <int kBytes, int kMore>
-struct StageShape {
-  static constexpr int kTile = TileShape<kBytes>::kTileBytes, kWord = 2 * kTile + kMore;
-  static constexpr int kAligned = kBytes < 128 ? 128 : kBytes;
-  static constexpr int kStageBytes = (kWord + 16 + kAligned - 1) / kAligned * kAligned;
-};
-
 template <int kBytes, int kMore, int kStages>
 class SquarePipe {
  public:
-  using Shape = StageShape<kBytes, kMore>;
-  static constexpr int kPipeBytes = kStages * Shape::kStageBytes;
+  static constexpr int kTile = TileShape<kBytes>::kTileBytes, kAligned = kBytes < 128 ? 128 : kBytes;
+  static constexpr int kStageBytes = (2 * kTile + kMore + kAligned - 1) / kAligned * kAligned;
+  static constexpr int kPipeBytes = kStages * kStageBytes;
 
   // memory: the warp's own, kPipeBytes of it. more: kMore bytes for each group.
   __device__ SquarePipe(uint32_t memory, const HeadRows& first, const HeadRows& second,
                         const char* more = nullptr)
-      : memory_(memory), first_(first), second_(second), more_(more) {}
+      : memory_(memory),
+        place_(LaneUnits<kBytes>::first_place()),
+        first_(first),
+        second_(second),
+        more_(more + 16 * lane_id()) {
+    made_once(memory_);
+    made_once(place_);
+    if (kMore > 0) made_once(more_);
+  }
 
   // Begins with a list of `count` squares.
   template <typename WordOf>
   __device__ void start(SquareWalk<WordOf>& walk, int count) {
     __syncwarp();  // all are done with the stages
-    asked_ = 0, next_ = now_ = 0;
+    asked_ = 0, next_ = memory_;
 #pragma unroll
-    for (int n = 0; n < kStages - 1; ++n) ask(walk, count);
+    for (int n = 0; n < kStages - 1; ++n) pending_[n] = ask(walk, count);
   }
   // The next square, whose tiles are then at first() and second() until it is asked for another.
   template <typename WordOf>
   __device__ Visit take(SquareWalk<WordOf>& walk, int count) {
     await_copies<kStages - 2>();
     __syncwarp();  // of the other lanes too; and they have done with the stage that is filled now
-    ask(walk, count);
-    stage_ = memory_ + now_;
-    now_ = now_ + Shape::kStageBytes == kPipeBytes ? 0 : now_ + Shape::kStageBytes;
-    return {static_cast<int>(load_word(stage_ + Shape::kWord)), load_word(stage_ + Shape::kWord + 4)};
+    const Visit result = pending_[0];
+#pragma unroll
+    for (int n = 1; n < kStages - 1; ++n) pending_[n - 1] = pending_[n];
+    pending_[kStages - 2] = ask(walk, count);
+    return result;
   }
+  // All stages but one are ahead: the one that is filled next is the one that was just taken.
   __device__ uint32_t first() const {
-    return stage_;
+    return next_;
   }
   __device__ uint32_t second() const {
-    return stage_ + Shape::kTile;
+    return next_ + kTile;
   }
   __device__ uint32_t more() const {
-    return stage_ + 2 * Shape::kTile;
+    return next_ + 2 * kTile;
   }
 
  private:
   template <typename WordOf>
-  __device__ void ask(SquareWalk<WordOf>& walk, int count) {
+  __device__ Visit ask(SquareWalk<WordOf>& walk, int count) {
+    Visit visit{};
     if (asked_ < count) {
-      const Visit visit = walk.take(asked_++);
-      const uint32_t stage = memory_ + next_;
-      next_ = next_ + Shape::kStageBytes == kPipeBytes ? 0 : next_ + Shape::kStageBytes;
-      copy_tile<kBytes>(stage, first_, visit.group, visit.tokens());
-      copy_tile<kBytes>(stage + Shape::kTile, second_, visit.group, visit.tokens());
-      if (kMore > 0 && lane_id() < kMore / 16)
-        copy_ahead(stage + 2 * Shape::kTile + 16 * lane_id(),
-                   more_ + static_cast<uint64_t>(visit.group) * kMore + 16 * lane_id(), true);
-      if (lane_id() == 0) {
-        store_word(stage + Shape::kWord, static_cast<uint32_t>(visit.group));
-        store_word(stage + Shape::kWord + 4, visit.word);
+      visit = walk.take(asked_++);
+      if (visit.tokens() == kAllTokens) {
+        copy_tile(next_ + place_, first_, visit.group);
+        copy_tile(next_ + place_ + kTile, second_, visit.group);
+      } else {
+        copy_some(next_ + place_, first_, visit.group, visit.tokens());
+        copy_some(next_ + place_ + kTile, second_, visit.group, visit.tokens());
       }
+      if (kMore > 0 && lane_id() < kMore / 16)
+        copy_ahead(next_ + 2 * kTile + 16 * lane_id(),
+                   more_ + static_cast<uint64_t>(static_cast<uint32_t>(visit.group)) * kMore);
     }
+    next_ = next_ == memory_ + kPipeBytes - kStageBytes ? memory_ : next_ + kStageBytes;
     end_copies();
+    return visit;
   }
 
-  uint32_t memory_;
-  HeadRows first_, second_;
+  uint32_t memory_, place_;
+  LaneUnits<kBytes> first_, second_;
   const char* more_;
+  Visit pending_[kStages - 1];
   int asked_ = 0;
-  uint32_t next_ = 0, now_ = 0, stage_ = 0;  // where the next square goes, where the next to be taken is
+  uint32_t next_ = 0;  // the stage that is filled next
 };
 
 // This warp's part of the block's shared memory, of which each warp has `bytes`.

@@ -45,12 +45,11 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
   using Stored = typename Products::Stored;
   const int query_groups = static_cast<int>(square_groups(p.queries));
   const uint32_t memory = warp_memory(Shape::kWarpBytes);
+  const TilePlaces<Shape::kBytes> places;
   RowQueue queue(p.taken, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
-    const int head_index = row / query_groups, group = row % query_groups;
-    const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
-    const int key_head = head / static_cast<int>(p.heads / p.key_heads);
+    const auto [item, head, head_index, key_head, group] = QueryPlace(p, row);
     const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
     const int count = __ldg(p.squares.count + row), begin = __ldg(p.squares.begin + row);
 
@@ -75,8 +74,8 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
       const Visit visit = pipe.take(walk, count);
       const uint32_t kept = dropout.kept(group, visit.group);
       float s[2][4], u[2][4];
-      form_scores(s, query, pipe.first());
-      form_scores(u, grad, pipe.second());
+      form_scores(s, query, pipe.first(), places);
+      form_scores(u, grad, pipe.second(), places);
       clear_absent(visit, s, u);
       if (dropout.drops())
         dropout.by_query(kept, [&](int block, int e, float factor) { u[block][e] *= factor; });
@@ -100,7 +99,7 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
         const float credit = warp_sum(effects[0] + effects[1]);
         if (lane_id() == 0) p.credit[begin + n] = is_paper ? credit * fabsf(p.scale) : credit;
       }
-      add_rows<Products, D>(sums, u, pipe.first());
+      add_rows<Products, D>(sums, u, pipe.first(), places);
     }
     if constexpr (kLeaveOneOut)
       left_out.template finish<Products, D>(p, drop_limit, {item, head, head_index, group}, terms);
@@ -117,14 +116,13 @@ __global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
   using Shape = QueryShape<Products, D>;
   const int query_groups = static_cast<int>(square_groups(p.queries));
   const uint32_t memory = warp_memory(Shape::kWarpBytes);
+  const TilePlaces<Shape::kBytes> places;
   RowQueue queue(p.taken + kMostSquareBlocks, static_cast<int>(p.batch * p.heads * query_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
     const int count = __ldg(p.probes.count + row), begin = __ldg(p.probes.begin + row);
     if (count == 0) continue;
-    const int head_index = row / query_groups, group = row % query_groups;
-    const int item = head_index / static_cast<int>(p.heads), head = head_index % static_cast<int>(p.heads);
-    const int key_head = head / static_cast<int>(p.heads / p.key_heads);
+    const auto [item, head, head_index, key_head, group] = QueryPlace(p, row);
     const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
 
     const ScoreScale scale(p.scale);
@@ -141,8 +139,8 @@ __global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
     for (int n = 0; n < count; ++n) {
       const Visit visit = pipe.take(walk, count);
       float s[2][4], u[2][4];
-      form_scores(s, query, pipe.first());
-      form_scores(u, grad, pipe.second());
+      form_scores(s, query, pipe.first(), places);
+      form_scores(u, grad, pipe.second(), places);
       clear_absent(visit, s, u);
       const float credit = probe_sum(s, u, scale.factor, terms, queries);
       if (lane_id() == 0) p.probe_credit[begin + n] = credit;

@@ -12,48 +12,62 @@ class RowQueue {
  public:
   // taken: [blocks] how many rows of each block's stretch are taken, zeros to begin with. By a whole warp.
   __device__ RowQueue(int32_t* taken, int rows)
-      : taken_(taken), rows_(rows), stretch_(static_cast<int>(blockIdx.x)) {
+      : taken_(taken),
+        rows_(rows),
+        size_((rows + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x)),
+        stretch_(static_cast<int>(blockIdx.x)) {
     ask();
   }
   // The next row, or -1 when all are taken. The one after it is asked for at once: the answer has until then.
   __device__ int next() {
     int place = __shfl_sync(~0u, asked_, 0);
-    while (place >= begin(stretch_ + 1) - begin(stretch_)) {
+    while (place >= rows_of(stretch_)) {
       if (!move_on()) return -1;
       ask();
       place = __shfl_sync(~0u, asked_, 0);
     }
-    const int row = begin(stretch_) + place;
+    const int row = size_ * stretch_ + place;
     ask();
     return row;
   }
 
  private:
-  __device__ int begin(int stretch) const {
-    return static_cast<int>(static_cast<int64_t>(rows_) * stretch / static_cast<int>(gridDim.x));
-  }
+  __device__ int rows_of(int stretch) const { return min(size_, rows_ - size_ * stretch); }
   __device__ void ask() {
     if (lane_id() == 0) asked_ = atomicAdd(taken_ + stretch_, 1);
   }
-  // To the next stretch that has rows left.
-  __device__ bool move_on() {
+  // To the next stretch that has rows left. Rare, and kept out of the way.
+  [[gnu::noinline]] __device__ bool move_on() {
     const int blocks = static_cast<int>(gridDim.x);
 #pragma unroll 1
     for (int ahead = 1; ahead < blocks; ahead += 32) {
-      const int other = (stretch_ + ahead + lane_id()) % blocks;
+      int other = stretch_ + ahead + lane_id();
+      if (other >= blocks) other -= blocks;
       const bool is_left =
-          ahead + lane_id() < blocks &&
-          *const_cast<const volatile int32_t*>(taken_ + other) < begin(other + 1) - begin(other);
+          ahead + lane_id() < blocks && *const_cast<const volatile int32_t*>(taken_ + other) < rows_of(other);
       const unsigned left = __ballot_sync(~0u, is_left);
       if (!left) continue;
-      stretch_ = (stretch_ + ahead + __ffs(static_cast<int>(left)) - 1) % blocks;
+      stretch_ += ahead + __ffs(static_cast<int>(left)) - 1;
+      if (stretch_ >= blocks) stretch_ -= blocks;
       return true;
     }
     return false;
   }
 
   int32_t* taken_;
-  int rows_, stretch_, asked_ = 0;
+  int rows_, size_, stretch_, asked_ = 0;
+};
+
+// Where a row of query groups stands.
+struct QueryPlace {
+  int item, head, head_index, key_head, group;
+
+  template <typename T>
+  __device__ QueryPlace(const SquareParams<T>& p, int row) {
+    head_index = p.query_groups.quotient(row), group = p.query_groups.remainder(row, head_index);
+    item = p.by_heads.quotient(head_index), head = p.by_heads.remainder(head_index, item);
+    key_head = p.heads_of_key_head.quotient(head);
+  }
 };
 
 }  // namespace

@@ -73,12 +73,12 @@ class SquareWalk {
   }
   // Square n, to be asked for in order, from 0 on.
   __device__ Visit take(int n) {
-    if (n % 32 == 0) {
+    if (static_cast<unsigned>(n) % 32 == 0) {
       group_ = ahead_;
       word_ = n + lane_id() < count_ ? word_of_(group_) : 0;
       ahead_ = read(n + 32 + lane_id());
     }
-    return {__shfl_sync(kEveryLane, group_, n % 32), __shfl_sync(kEveryLane, word_, n % 32)};
+    return {__shfl_sync(kEveryLane, group_, n), __shfl_sync(kEveryLane, word_, n)};
   }
 
  private:
@@ -125,21 +125,21 @@ __device__ inline uint32_t kept_keys(uint64_t stream_key, uint32_t limit, int qu
 
 // Dropout of one head; without stream keys it keeps everything.
 struct PairDropout {
-  uint64_t key = 0;
-  uint32_t limit = 0;
+  const uint64_t* key;
+  uint32_t limit;
   float keep_scale;
 
   template <typename T>
   __device__ PairDropout(const SquareParams<T>& p, uint32_t drop_limit, int head_index)
-      : keep_scale(p.keep_scale) {
-    if (!p.stream_keys) return;
-    key = p.stream_keys[head_index];
-    limit = drop_limit;
-  }
-  __device__ bool drops() const { return limit != 0; }
+      : key(p.stream_keys ? p.stream_keys + head_index : nullptr),
+        limit(drop_limit),
+        keep_scale(p.keep_scale) {}
+  __device__ bool drops() const { return key; }
   // What the two below ask for; before scores are formed, when registers are free.
   __device__ uint32_t kept(int query_group, int key_group) const {
-    return drops() ? kept_keys(key, limit, query_group, key_group) : 0;
+    return drops() ? kept_keys(__ldg(reinterpret_cast<const unsigned long long*>(key)), limit, query_group,
+                               key_group)
+                   : 0;
   }
   // factor(block, e) of 0 or keep_scale for each score of a lane, given kept(). By queries:
   template <typename Use>

@@ -29,6 +29,11 @@ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
     }
 }
 
+inline void multiply_to(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  for (float& x : d) x = 0;
+  multiply(d, a, b0, b1);
+}
+
 // Four 8 x 8 matrices of two-byte numbers; lane l gives the address of row l % 8 of matrix l / 8.
 inline void load_matrices(uint32_t (&to)[4], uint32_t from) {
   const auto rows = all_lanes(from);
