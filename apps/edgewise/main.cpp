@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   });
   edgewise::app::Action action;
   edgewise::app::add_train(app, action);
+  edgewise::app::add_sweep(app, action);
   edgewise::app::add_eval(app, action);
   edgewise::app::add_generate(app, action);
   edgewise::app::add_compare(app, action);
