@@ -178,10 +178,11 @@ TEST(SimtSquareChoice, SumsAreDenseProducts) {
 
 TEST(SimtSquareChoice, MeansAreTheMeansOfValidTokens) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
-    for (const bool masked : {false, true}) {
-      SCOPED_TRACE(c10::str(dtype, masked ? ", masked" : ""));
-      const auto rows = [&](int64_t tokens, int64_t seed) {  // strided as projections are
-        return kit::randn({kBatch, tokens, kHeads, 24}, seed, dtype).transpose(1, 2);
+    for (const auto& [dim, masked] :
+         {std::pair(24, false), {24, true}, {16, true}, {32, false}, {32, true}}) {
+      SCOPED_TRACE(c10::str(dtype, ", ", dim, masked ? " dims, masked" : " dims"));
+      const auto rows = [&, dim = dim](int64_t tokens, int64_t seed) {  // strided as projections are
+        return kit::randn({kBatch, tokens, kHeads, dim}, seed, dtype).transpose(1, 2);
       };
       const at::Tensor query = rows(kTokens.queries, 1), key = rows(kTokens.keys, 2);
       at::Tensor query_mask, key_mask;

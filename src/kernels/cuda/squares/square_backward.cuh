@@ -23,7 +23,6 @@ cudaError_t start_backward(const SquareBackwardParams<typename Products::Stored>
     start(QueryShape<Products, D, true>{}, query_rows, square_backward_by_queries<Products, D, true>, limit);
   else
     start(QueryShape<Products, D>{}, query_rows, square_backward_by_queries<Products, D, false>, limit);
-  if (p.probes.groups) start(QueryShape<Products, D>{}, query_rows, square_probes<Products, D>);
   start(KeyShape<Products, D>{}, key_rows, square_backward_by_keys<Products, D>, limit);
   if (error != cudaSuccess) return error;
   return cudaGetLastError();

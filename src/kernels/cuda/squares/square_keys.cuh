@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(KeyShape<Products, D>::kThreads, 1)
   const int key_groups = static_cast<int>(square_groups(p.keys));
   const uint32_t memory = warp_memory(Shape::kWarpBytes);
   const TilePlaces<Shape::kBytes> places;
-  RowQueue queue(p.taken + 2 * kMostSquareBlocks, static_cast<int>(p.batch * p.key_heads * key_groups));
+  RowQueue queue(p.taken + kMostSquareBlocks, static_cast<int>(p.batch * p.key_heads * key_groups));
 #pragma unroll 1
   for (int row = queue.next(); row >= 0; row = queue.next()) {
     const int key_head_index = p.key_groups.quotient(row),

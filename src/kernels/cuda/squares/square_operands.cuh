@@ -121,7 +121,7 @@ struct Deal {
 // 16 tokens in shared memory: rows of 16-byte units, which change places with the token so that neither way
 // of reading meets bank conflicts. The mix is linear in the bits of the token.
 template <int kBytes>
-struct TileShape {
+struct GroupTile {
   static constexpr int kUnits = kBytes / 16, kTileBytes = 16 * kBytes;
 
   __device__ static constexpr uint32_t mixed(uint32_t token, uint32_t unit) {
@@ -154,8 +154,8 @@ struct TilePlaces {
 
   __device__ TilePlaces() {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    along = TileShape<kBytes>::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    down = TileShape<kBytes>::place(lane % 16, lane / 16);
+    along = GroupTile<kBytes>::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    down = GroupTile<kBytes>::place(lane % 16, lane / 16);
     made_once(along);
     made_once(down);
   }
@@ -176,7 +176,7 @@ struct HeadRows {
 // Where this lane copies from and to: one 16-byte unit of every kStep-th token of a tile.
 template <int kBytes>
 struct LaneUnits {
-  using Shape = TileShape<kBytes>;
+  using Shape = GroupTile<kBytes>;
   static constexpr uint32_t kStep = 32 / Shape::kUnits;
 
   const char* from;
@@ -238,7 +238,7 @@ class OwnRows {
   using Stored = typename Products::Stored;
   using Of = Deal<Stored, D>;
   static constexpr bool kPairs = sizeof(Stored) == 2;  // of numbers in a word
-  static constexpr int kTileBytes = kKept ? 0 : TileShape<Of::kBytes>::kTileBytes;
+  static constexpr int kTileBytes = kKept ? 0 : GroupTile<Of::kBytes>::kTileBytes;
 
   __device__ OwnRows(const HeadRows& head, int group, uint32_t bits, bool is_negated, uint32_t tile)
       : is_negated_(is_negated), tile_(tile) {
@@ -270,7 +270,7 @@ class OwnRows {
     if constexpr (kKept) {
       a[0] = kept_[0][2 * n], a[1] = kept_[1][2 * n], a[2] = kept_[0][2 * n + 1], a[3] = kept_[1][2 * n + 1];
     } else {
-      using Shape = TileShape<Of::kBytes>;
+      using Shape = GroupTile<Of::kBytes>;
       const uint32_t lane = static_cast<uint32_t>(lane_id());
       if constexpr (kPairs) {
         load_matrices(a, (tile_ + Shape::place(lane % 16, lane / 16)) ^ static_cast<uint32_t>(32 * n));
@@ -308,7 +308,7 @@ __device__ inline void form_scores(float (&scores)[2][4], const OwnRows<Products
                                    uint32_t tile,
                                    const TilePlaces<Deal<typename Products::Stored, D>::kBytes>& places) {
   using Of = Deal<typename Products::Stored, D>;
-  using Shape = TileShape<Of::kBytes>;
+  using Shape = GroupTile<Of::kBytes>;
   const uint32_t lane = static_cast<uint32_t>(lane_id());
   if constexpr (sizeof(typename Products::Stored) == 2) {
     const uint32_t place = tile + places.along;
@@ -355,7 +355,7 @@ template <typename Products, int D>
 __device__ inline void add_rows(float (&sums)[D / 8][4], const float (&weights)[2][4], uint32_t tile,
                                 const TilePlaces<Deal<typename Products::Stored, D>::kBytes>& places) {
   using Of = Deal<typename Products::Stored, D>;
-  using Shape = TileShape<Of::kBytes>;
+  using Shape = GroupTile<Of::kBytes>;
   const uint32_t lane = static_cast<uint32_t>(lane_id());
   if constexpr (sizeof(typename Products::Stored) == 2) {
     uint32_t a[4];

@@ -18,7 +18,7 @@ constexpr int64_t square_groups(int64_t tokens) {
 }
 // Of a launch: as many as an H200 has multiprocessors.
 inline constexpr int kMostSquareBlocks = 132;
-inline constexpr int kForwardPasses = 1, kBackwardPasses = 3;
+inline constexpr int kForwardPasses = 1, kBackwardPasses = 2;
 inline constexpr int64_t kMostSquareBytes =
     (int64_t{1} << 32) - 1;  // of a head, from its first row to its last
 
@@ -64,8 +64,8 @@ struct SquareForwardParams : SquareParams<T> {
 int launch_square_forward(const SquareForwardParams<Bf16>& params, Stream stream);  // a cudaError_t
 int launch_square_forward(const SquareForwardParams<float>& params, Tf32 products, Stream stream);
 
-// Backward: by queries (dq, what the pass by keys needs of each query, credit of the squares), then probes,
-// then by keys (dk, dv).
+// Backward: by queries (dq, what the pass by keys needs of each query, credit of squares and probes), then by
+// keys (dk, dv).
 template <typename T>
 struct SquareBackwardParams : SquareParams<T> {
   HeadTensor<const T> grad_output;  // [B, H, L, D], rows aligned to 16 bytes

@@ -12,7 +12,7 @@ namespace {
 template <int kBytes, int kMore, int kStages>
 class SquarePipe {
  public:
-  static constexpr int kTile = TileShape<kBytes>::kTileBytes, kAligned = kBytes < 128 ? 128 : kBytes;
+  static constexpr int kTile = GroupTile<kBytes>::kTileBytes, kAligned = kBytes < 128 ? 128 : kBytes;
   static constexpr int kStageBytes = (2 * kTile + kMore + kAligned - 1) / kAligned * kAligned;
   static constexpr int kPipeBytes = kStages * kStageBytes;
 

@@ -1,8 +1,9 @@
 // Attention over squares, backward by queries: a warp walks through the squares of a group of 16 queries.
 // With a = exp(s - l), u = g v and ubar = g o:
 //
-//   dL/ds = a (u - ubar),   dq_i = scale sum_j dL/ds_ij k_j,   and a number for each square, or for each
-//   probe
+//   dL/ds = a (u - ubar),   dq_i = scale sum_j dL/ds_ij k_j,   and a number for each square
+//
+// and then through the group's probes, for a number each.
 #pragma once
 
 #include "kernels/cuda/device/launch.cuh"
@@ -106,44 +107,22 @@ __global__ void __launch_bounds__(QueryShape<Products, D, kLeaveOneOut>::kThread
     const float factor[2] = {p.scale, p.scale};
     const int64_t first = static_cast<int64_t>(head_index) * p.queries + group * kSquareSide;
     store_rows<Stored, D>(p.grad_query + first * D, sums, factor, queries);
-  }
-}
 
-// The same walk over the probes, without dropout: they are absent.
-template <typename Products, int D>
-__global__ void __launch_bounds__(QueryShape<Products, D>::kThreads, 1)
-    square_probes(const __grid_constant__ SquareBackwardParams<typename Products::Stored> p) {
-  using Shape = QueryShape<Products, D>;
-  const int query_groups = static_cast<int>(square_groups(p.queries));
-  const uint32_t memory = warp_memory(Shape::kWarpBytes);
-  const TilePlaces<Shape::kBytes> places;
-  RowQueue queue(p.taken + kMostSquareBlocks, static_cast<int>(p.batch * p.heads * query_groups));
+    // The same walk over the probes, without dropout: they are absent.
+    if (!p.probes.groups) continue;
+    const int probes = __ldg(p.probes.count + row), first_probe = __ldg(p.probes.begin + row);
+    SquareWalk probe_walk(p.probes.groups + first_probe, probes,
+                          [&](int key_group) { return visit_by_query(p, item, group, key_group); });
+    pipe.start(probe_walk, probes);
 #pragma unroll 1
-  for (int row = queue.next(); row >= 0; row = queue.next()) {
-    const int count = __ldg(p.probes.count + row), begin = __ldg(p.probes.begin + row);
-    if (count == 0) continue;
-    const auto [item, head, head_index, key_head, group] = QueryPlace(p, row);
-    const int queries = static_cast<int>(p.queries - static_cast<int64_t>(group) * kSquareSide);  // or more
-
-    const ScoreScale scale(p.scale);
-    const uint32_t own = memory + Shape::Pipe::kPipeBytes;
-    const typename Shape::Own query({p.query, item, head}, group, first_bits(queries), scale.is_negative,
-                                    own),
-        grad({p.grad_output, item, head}, group, first_bits(queries), false, own + Shape::Own::kTileBytes);
-    SquareWalk walk(p.probes.groups + begin, count,
-                    [&](int key_group) { return visit_by_query(p, item, group, key_group); });
-    typename Shape::Pipe pipe(memory, {p.key, item, key_head}, {p.value, item, key_head});
-    pipe.start(walk, count);
-    const RowTerms terms = load_terms(terms_of_group(p, head_index, group));
-#pragma unroll 1
-    for (int n = 0; n < count; ++n) {
-      const Visit visit = pipe.take(walk, count);
+    for (int n = 0; n < probes; ++n) {
+      const Visit visit = pipe.take(probe_walk, probes);
       float s[2][4], u[2][4];
       form_scores(s, query, pipe.first(), places);
       form_scores(u, grad, pipe.second(), places);
       clear_absent(visit, s, u);
       const float credit = probe_sum(s, u, scale.factor, terms, queries);
-      if (lane_id() == 0) p.probe_credit[begin + n] = credit;
+      if (lane_id() == 0) p.probe_credit[first_probe + n] = credit;
     }
   }
 }

@@ -176,8 +176,49 @@ __device__ inline bool find_row(const SquareMeanParams<T>& p, int& side, int64_t
   return side == 0 || row < p.batch * p.heads * square_groups(p.tokens[1]);
 }
 
-template <typename T>
+// The dims of a token lie in units of kAtOnce numbers: 16 bytes, or one where rows are not made of those. A
+// lane has unit lane % units of every so many-th token; `units` is a power of two up to 32, or lanes take
+// turns.
+template <typename T, int kAtOnce>
+struct MeanUnits {
+  int units, tokens;  // of a row; that a warp reads at once
+
+  __device__ explicit MeanUnits(int64_t dim)
+      : units(static_cast<int>(dim) / kAtOnce), tokens(kAtOnce > 1 && units <= 32 ? 32 / units : 1) {}
+  __device__ int first_token() const { return tokens > 1 ? lane_id() / units : 0; }
+  __device__ int first_unit() const { return tokens > 1 ? lane_id() % units : lane_id(); }
+  __device__ static void read(float (&to)[kAtOnce], const T* from) {
+    if constexpr (kAtOnce == 1) {
+      to[0] = number(from);
+    } else {
+      const uint4 x = *reinterpret_cast<const uint4*>(from);
+      const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        if constexpr (sizeof(T) == 2) {
+          to[2 * n] = __uint_as_float(words[n] << 16);
+          to[2 * n + 1] = __uint_as_float(words[n] & 0xFFFF0000u);
+        } else {
+          to[n] = __uint_as_float(words[n]);
+        }
+      }
+    }
+  }
+  __device__ static void write(T* to, const float (&from)[kAtOnce]) {
+    if constexpr (kAtOnce == 1) {
+      set_number(to, from[0]);
+    } else {
+      alignas(16) T numbers[kAtOnce];
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) set_number(numbers + n, from[n]);
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(numbers);
+    }
+  }
+};
+
+template <typename T, int kAtOnce>
 __global__ void __launch_bounds__(kWarps * 32) square_means(const __grid_constant__ SquareMeanParams<T> p) {
+  using Units = MeanUnits<T, kAtOnce>;
   int side;
   int64_t row;
   if (!find_row(p, side, row)) return;
@@ -187,18 +228,31 @@ __global__ void __launch_bounds__(kWarps * 32) square_means(const __grid_constan
   const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
   const HeadTensor<const T>& rows = p.rows[side];
   const T* const from = rows.head(item, head_index % p.heads) + first * rows.row_stride;
-  for (int d = lane_id(); d < p.dim; d += 32) {
-    float sum = 0;
+  const Units lanes(p.dim);
+  for (int unit = lanes.first_unit(); unit < lanes.units; unit += 32) {
+    float sums[kAtOnce] = {};
+#pragma unroll 4
+    for (int n = lanes.first_token(); n < 16; n += lanes.tokens) {
+      if (!(tokens >> n & 1)) continue;
+      float numbers[kAtOnce];
+      Units::read(numbers, from + n * rows.row_stride + unit * kAtOnce);
 #pragma unroll
-    for (int n = 0; n < 16; ++n)
-      if (tokens >> n & 1) sum += number(from + n * rows.row_stride + d);
-    set_number(p.means[side] + row * p.dim + d, sum * share);
+      for (int k = 0; k < kAtOnce; ++k) sums[k] += numbers[k];
+    }
+    for (int step = lanes.units; lanes.tokens > 1 && step < 32; step *= 2) {
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) sums[k] += __shfl_xor_sync(kEvery, sums[k], step);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) sums[k] *= share;
+    if (lanes.first_token() == 0) Units::write(p.means[side] + row * p.dim + unit * kAtOnce, sums);
   }
 }
 
-template <typename T>
+template <typename T, int kAtOnce>
 __global__ void __launch_bounds__(kWarps * 32)
     square_mean_grads(const __grid_constant__ SquareMeanParams<T> p) {
+  using Units = MeanUnits<T, kAtOnce>;
   int side;
   int64_t row;
   if (!find_row(p, side, row)) return;
@@ -208,9 +262,20 @@ __global__ void __launch_bounds__(kWarps * 32)
   const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
   const int there = static_cast<int>(min(kSquareSide, p.tokens[side] - first));
   T* const to = p.row_grads[side] + (head_index * p.tokens[side] + first) * p.dim;
-  for (int d = lane_id(); d < p.dim; d += 32) {
-    const float each = number(p.mean_grads[side] + row * p.dim + d) * share;
-    for (int n = 0; n < there; ++n) set_number(to + n * p.dim + d, tokens >> n & 1 ? each : 0.0f);
+  const Units lanes(p.dim);
+  for (int unit = lanes.first_unit(); unit < lanes.units; unit += 32) {
+    float each[kAtOnce];
+    const float none[kAtOnce] = {};
+    Units::read(each, p.mean_grads[side] + row * p.dim + unit * kAtOnce);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) each[k] *= share;
+#pragma unroll 4
+    for (int n = lanes.first_token(); n < there; n += lanes.tokens) {
+      if (tokens >> n & 1)
+        Units::write(to + n * p.dim + unit * kAtOnce, each);
+      else
+        Units::write(to + n * p.dim + unit * kAtOnce, none);
+    }
   }
 }
 
@@ -242,8 +307,22 @@ template <typename T>
 int start_means(const SquareMeanParams<T>& p, bool is_backward, Stream stream) {
   const int64_t rows = p.batch * p.heads * (square_groups(p.tokens[0]) + square_groups(p.tokens[1]));
   if (rows == 0) return cudaSuccess;
-  launch(is_backward ? square_mean_grads<T> : square_means<T>, dim3(blocks_of(rows)), kWarps * 32,
-         static_cast<cudaStream_t>(stream), p);
+  constexpr int kNumbers = 16 / static_cast<int>(sizeof(T));
+  const auto aligned = [](const void* rows) { return reinterpret_cast<uintptr_t>(rows) % 16 == 0; };
+  const auto whole = [&](const auto& row) {
+    return aligned(row.data) && (row.batch_stride | row.head_stride | row.row_stride) % kNumbers == 0;
+  };
+  const int64_t units = p.dim / kNumbers;
+  const bool wide = p.dim % kNumbers == 0 && (units >= 32 || (units & (units - 1)) == 0) &&
+                    whole(p.rows[0]) && whole(p.rows[1]) && aligned(p.mean_grads[0]) &&
+                    aligned(p.mean_grads[1]);
+  const auto start = [&](auto* kernel) {
+    launch(kernel, dim3(blocks_of(rows)), kWarps * 32, static_cast<cudaStream_t>(stream), p);
+  };
+  if (is_backward)
+    wide ? start(square_mean_grads<T, kNumbers>) : start(square_mean_grads<T, 1>);
+  else
+    wide ? start(square_means<T, kNumbers>) : start(square_means<T, 1>);
   return cudaGetLastError();
 }
 

@@ -1,7 +1,7 @@
 // What the backward pass needs of a query beside q and g: l log2(e), +infinity where the row has no pair or
 // no query, so that weights become 0, and ubar = g . o. The pass by queries forms them and leaves them to the
-// others: 32 floats a group. Lane t = lane % 4 of the pass by keys has the eight from 8 t on: l and then ubar
-// of the queries 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
+// pass by keys: 32 floats a group. Lane t = lane % 4 of the pass by keys has the eight from 8 t on: l and
+// then ubar of the queries 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
 #pragma once
 
 #include "kernels/cuda/squares/square_visits.cuh"
@@ -67,15 +67,6 @@ __device__ inline void store_terms(float* to, const RowTerms& terms) {
     const int place = term_place(lane_id() / 4 + 8 * half);
     to[place] = terms.lse[half], to[place + 4] = terms.ubar[half];
   }
-}
-__device__ inline RowTerms load_terms(const float* from) {
-  RowTerms terms;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int place = term_place(lane_id() / 4 + 8 * half);
-    terms.lse[half] = from[place], terms.ubar[half] = from[place + 4];
-  }
-  return terms;
 }
 
 }  // namespace
