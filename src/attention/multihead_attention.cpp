@@ -168,15 +168,17 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads, con
   attention.dropout_p = is_training() ? options.dropout_p : 0;
   attention.random = input.random;
 
+  const at::Tensor &query = choice.query.defined() ? choice.query : heads.query,
+                   &key = choice.key.defined() ? choice.key : heads.key;
   AttentionOutput result;
   result.penalty = choice.density_penalty;
   if (choice.learner) {
-    auto learned = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges,
-                                              *choice.learner, attention);
+    auto learned =
+        functional::edge_attention(query, key, heads.value, choice.edges, *choice.learner, attention);
     result.output = learned.output;
     if (!result.penalty.defined()) result.penalty = learned.sampled_density;
   } else {
-    result.output = functional::edge_attention(heads.query, heads.key, heads.value, choice.edges, attention);
+    result.output = functional::edge_attention(query, key, heads.value, choice.edges, attention);
   }
   // A learner's own count leaves out the edges that a pattern added to its choice.
   const bool only_learned = choice.learner && !choice.learner->fixed;

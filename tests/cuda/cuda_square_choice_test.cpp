@@ -112,9 +112,13 @@ TEST_F(CudaSquareChoice, MeansAndTheirGradientsAreThoseOfTorch) {
     EXPECT_TRUE(at::allclose(means->key.to(at::kDouble), expected_key, tolerance, tolerance));
     const at::Tensor query_grad = kit::randn(expected_query.sizes().vec(), 4).to(at::kCUDA, dtype),
                      key_grad = kit::randn(expected_key.sizes().vec(), 5).to(at::kCUDA, dtype);
-    torch::autograd::backward({means->query, means->key}, {query_grad, key_grad});
-    torch::autograd::backward({expected_query, expected_key},
-                              {query_grad.to(at::kDouble), key_grad.to(at::kDouble)});
+    // Attention reads the tokens too: its gradient comes through the means.
+    const at::Tensor token_grad = kit::randn(query.sizes().vec(), 6).to(at::kCUDA, dtype);
+    torch::autograd::backward({means->query, means->key, means->query_tokens},
+                              {query_grad, key_grad, token_grad});
+    torch::autograd::backward(
+        {expected_query, expected_key, wide_query},
+        {query_grad.to(at::kDouble), key_grad.to(at::kDouble), token_grad.to(at::kDouble)});
     EXPECT_TRUE(at::allclose(query.grad().to(at::kDouble), wide_query.grad(), tolerance, tolerance));
     EXPECT_TRUE(at::allclose(key.grad().to(at::kDouble), wide_key.grad(), tolerance, tolerance));
   }

@@ -193,21 +193,27 @@ TEST(SimtSquareChoice, MeansAreTheMeansOfValidTokens) {
       }
       const ops::GroupMeans found =
           ops::means_by_kernels(query, key, query_mask, key_mask, nullptr, kChoiceStarts);
-      const ops::GroupMeans grads{kit::randn(found.query.sizes(), 5, dtype),
-                                  kit::randn(found.key.sizes(), 6, dtype)};
+      // Beside the means something else reads the queries; with a mask the keys too.
+      const ops::GroupMeans grads{.query = kit::randn(found.query.sizes(), 5, dtype),
+                                  .key = kit::randn(found.key.sizes(), 6, dtype),
+                                  .query_tokens = rows(kTokens.queries, 7),
+                                  .key_tokens = masked ? rows(kTokens.keys, 8) : at::Tensor()};
       const ops::GroupMeans back =
           ops::mean_grads_by_kernels(grads, query, key, query_mask, key_mask, nullptr, kChoiceStarts);
       const double bound = dtype == at::kFloat ? 1e-6 : 2e-2;
       const auto expect_side = [&](const at::Tensor& x, const at::Tensor& mask, const at::Tensor& mean,
-                                   const at::Tensor& grad, const at::Tensor& x_grad) {
+                                   const at::Tensor& grad, const at::Tensor& other_grad,
+                                   const at::Tensor& x_grad) {
         const at::Tensor exact = x.to(at::kDouble).detach().requires_grad_();
         const at::Tensor wanted = mean_of_groups(exact, mask.defined() ? std::optional(mask) : std::nullopt);
         wanted.backward(grad.to(at::kDouble));
         EXPECT_TRUE(at::allclose(mean.to(at::kDouble), wanted, bound, bound));
-        EXPECT_TRUE(at::allclose(x_grad.to(at::kDouble), exact.grad(), bound, bound));
+        const at::Tensor both =
+            other_grad.defined() ? exact.grad() + other_grad.to(at::kDouble) : exact.grad();
+        EXPECT_TRUE(at::allclose(x_grad.to(at::kDouble), both, bound, bound));
       };
-      expect_side(query, query_mask, found.query, grads.query, back.query);
-      expect_side(key, key_mask, found.key, grads.key, back.key);
+      expect_side(query, query_mask, found.query, grads.query, grads.query_tokens, back.query);
+      expect_side(key, key_mask, found.key, grads.key, grads.key_tokens, back.key);
     }
 }
 

@@ -87,8 +87,12 @@ SquareTime time_learned_squares(const DeviceTiming& timing, const ops::SquareCal
     ++attention.random.step;
     request.random = attention.random;
     const EdgeChoice choice = source->choose(request);
-    const at::Tensor output =
-        functional::edge_attention(query, key, value, choice.edges, *choice.learner, attention).output;
+    const auto read = [](const at::Tensor& of_choice, const at::Tensor& given) {
+      return of_choice.defined() ? of_choice : given;
+    };
+    const at::Tensor output = functional::edge_attention(read(choice.query, query), read(choice.key, key),
+                                                         value, choice.edges, *choice.learner, attention)
+                                  .output;
     torch::autograd::backward({output, choice.density_penalty},
                               {grad, weight.to(choice.density_penalty.scalar_type())});
   };

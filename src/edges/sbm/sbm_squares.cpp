@@ -133,9 +133,9 @@ ops::GroupMeans speakers_of_groups(const EdgeRequest& request, const std::option
   if (!request.is_causal)
     if (auto means = ops::cuda_group_means(request.query, request.key, query_mask, request.key_mask))
       return *means;
-  return {request.is_causal ? first_of_groups(request.query, query_mask)
-                            : mean_of_groups(request.query, query_mask),
-          mean_of_groups(request.key, request.key_mask)};
+  return {.query = request.is_causal ? first_of_groups(request.query, query_mask)
+                                     : mean_of_groups(request.query, query_mask),
+          .key = mean_of_groups(request.key, request.key_mask)};
 }
 
 }  // namespace
@@ -171,6 +171,7 @@ EdgeChoice SbmEdgesImpl::choose_squares(const EdgeRequest& request) const {
   const ops::HostNumber valid{learner.pairs_per_head, replayed.pairs_per_head};
 
   EdgeChoice choice;
+  choice.query = speakers.query_tokens, choice.key = speakers.key_tokens;
   if (has_probes) set_probe_rates(learner, replayed, options, shape_of_groups(shape), request.key_mask);
   learner.replayed = std::make_shared<const ops::ReplayedNumbers>(std::move(replayed));
   const SquareDraw draw{shape, pairs, nodes.query, nodes.key_side, query_groups, choosable};

@@ -1,6 +1,6 @@
 // A block model's choice of squares on CUDA: what the kernels take, and their launches on the current stream.
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "graph/cuda_launch.h"
@@ -37,15 +37,26 @@ struct MeansOfGroups : torch::autograd::Function<MeansOfGroups> {
     context->save_for_backward({query, key, queries, keys});
     const GroupMeans means =
         means_by_kernels(query, key, queries, keys, graph::current_stream(), graph::check_launch);
-    return {means.query, means.key};
+    context->set_materialize_grads(false);
+    return {means.query, means.key, query, key};
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list grads) {
     functional::check_differentiated_once();
     const auto saved = context->get_saved_variables();
     const c10::cuda::CUDAGuard guard(saved[0].device());
-    const GroupMeans result = mean_grads_by_kernels({grads[0], grads[1]}, saved[0], saved[1], saved[2],
-                                                    saved[3], graph::current_stream(), graph::check_launch);
+    if (!grads[0].defined() && !grads[1].defined()) return {grads[2], grads[3], {}, {}};
+    const auto of_means = [](const at::Tensor& grad, const at::Tensor& tokens) {
+      if (grad.defined()) return grad;
+      return at::zeros({tokens.size(0), tokens.size(1), graph::groups_of(tokens.size(2)), tokens.size(3)},
+                       tokens.options());
+    };
+    const auto rows = [](const at::Tensor& grad) {
+      return grad.defined() && grad.stride(3) != 1 ? grad.contiguous() : grad;
+    };
+    const GroupMeans result = mean_grads_by_kernels(
+        {of_means(grads[0], saved[0]), of_means(grads[1], saved[1]), rows(grads[2]), rows(grads[3])},
+        saved[0], saved[1], saved[2], saved[3], graph::current_stream(), graph::check_launch);
     return {result.query, result.key, {}, {}};
   }
 };
@@ -94,7 +105,7 @@ std::optional<GroupMeans> cuda_group_means(const at::Tensor& query, const at::Te
       !takes(query, query_mask) || !takes(key, key_mask))
     return std::nullopt;
   const auto means = MeansOfGroups::apply(query, key, whole_mask(query_mask), whole_mask(key_mask));
-  return GroupMeans{means[0], means[1]};
+  return GroupMeans{means[0], means[1], means[2], means[3]};
 }
 
 std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,

@@ -41,6 +41,9 @@ ChosenSquares cuda_choose_squares(const SquareSampling& sampling);
 // kernels do not take the call. Differentiable.
 struct GroupMeans {
   at::Tensor query, key;
+  // The tokens themselves, [B, H, N, D]: what else reads them reads these, and then both gradients are added
+  // up on the way back through the means. Undefined: nothing to be gained.
+  at::Tensor query_tokens = {}, key_tokens = {};
 };
 std::optional<GroupMeans> cuda_group_means(const at::Tensor& query, const at::Tensor& key,
                                            const std::optional<at::Tensor>& query_mask,

@@ -156,7 +156,8 @@ GroupMeans means_by_kernels(const at::Tensor& query, const at::Tensor& key, cons
   return result;
 }
 
-// From the gradients of means to those of query and key, of which only sizes and types are looked at.
+// From the gradients of means, and of the tokens where there are any, to those of query and key, of which
+// only sizes and types are looked at.
 template <typename Check>
 GroupMeans mean_grads_by_kernels(const GroupMeans& grads, const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& query_mask, const at::Tensor& key_mask,
@@ -166,6 +167,8 @@ GroupMeans mean_grads_by_kernels(const GroupMeans& grads, const at::Tensor& quer
   with_choice_type(query.scalar_type(), [&]<typename T>(T) {
     kernels::cuda::SquareMeanParams<T> params;
     set_mean_sides(params, query, key, query_mask, key_mask);
+    if (grads.query_tokens.defined()) params.rows[0] = choice_view<T>(grads.query_tokens);
+    if (grads.key_tokens.defined()) params.rows[1] = choice_view<T>(grads.key_tokens);
     params.mean_grads[0] = static_cast<const T*>(query_grads.const_data_ptr());
     params.mean_grads[1] = static_cast<const T*>(key_grads.const_data_ptr());
     params.row_grads[0] = static_cast<T*>(result.query.mutable_data_ptr());

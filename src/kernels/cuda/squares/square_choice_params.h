@@ -73,13 +73,13 @@ int launch_sum_squares(const SquareSumParams<Bf16>& params, Stream stream);
 int launch_sum_squares(const SquareSumParams<float>& params, Stream stream);
 
 // Means over the tokens of each group: [B, H, N, D] -> [B*H*groups(N), D], and the way back, where the mean's
-// gradient is shared among its tokens. Both sides in one launch.
+// gradient is shared among its tokens and added to what else the rows get. Both sides in one launch.
 template <typename T>
 struct SquareMeanParams {
   int64_t batch = 0, heads = 0, dim = 0;
   int64_t tokens[2] = {};        // queries, keys
   const uint8_t* masks[2] = {};  // [B, N], 0 = does not count; null: all do
-  HeadTensor<const T> rows[2];   // forward
+  HeadTensor<const T> rows[2];   // backward: their other gradients, or null
   T* means[2] = {};              // forward: out
   const T* mean_grads[2] = {};   // backward
   T* row_grads[2] = {};          // backward: out, [B*H*N, D]

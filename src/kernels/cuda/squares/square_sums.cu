@@ -262,19 +262,22 @@ __global__ void __launch_bounds__(kWarps * 32)
   const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
   const int there = static_cast<int>(min(kSquareSide, p.tokens[side] - first));
   T* const to = p.row_grads[side] + (head_index * p.tokens[side] + first) * p.dim;
+  const HeadTensor<const T>& rows = p.rows[side];
+  const T* const others =
+      rows.data ? rows.head(item, head_index % p.heads) + first * rows.row_stride : nullptr;
   const Units lanes(p.dim);
   for (int unit = lanes.first_unit(); unit < lanes.units; unit += 32) {
     float each[kAtOnce];
-    const float none[kAtOnce] = {};
     Units::read(each, p.mean_grads[side] + row * p.dim + unit * kAtOnce);
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) each[k] *= share;
 #pragma unroll 4
     for (int n = lanes.first_token(); n < there; n += lanes.tokens) {
-      if (tokens >> n & 1)
-        Units::write(to + n * p.dim + unit * kAtOnce, each);
-      else
-        Units::write(to + n * p.dim + unit * kAtOnce, none);
+      float sum[kAtOnce] = {};
+      if (rows.data) Units::read(sum, others + n * rows.row_stride + unit * kAtOnce);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) sum[k] += tokens >> n & 1 ? each[k] : 0.0f;
+      Units::write(to + n * p.dim + unit * kAtOnce, sum);
     }
   }
 }
