@@ -16,6 +16,18 @@ __device__ inline int lane_id() {
 __device__ inline int64_t warp_row() {
   return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
 }
+// Where a row of groups stands. There are fewer than 2^31 rows: the machine divides 32 bits much faster.
+struct RowPlace {
+  int64_t head_index, item, head, group;
+
+  __device__ RowPlace(int64_t row, int64_t groups, int64_t heads) {
+    const unsigned index = static_cast<unsigned>(row) / static_cast<unsigned>(groups),
+                   of_batch = index / static_cast<unsigned>(heads);
+    head_index = index, item = of_batch;
+    head = index - of_batch * static_cast<unsigned>(heads);
+    group = row - head_index * groups;
+  }
+};
 __device__ inline uint32_t first_bits(int64_t count) {
   return count >= 16 ? 0xFFFFu : count <= 0 ? 0u : (1u << count) - 1;
 }
@@ -44,8 +56,9 @@ __global__ void __launch_bounds__(kWarps * 32)
             key_groups = static_cast<int>(square_groups(p.keys));
   const int64_t row = warp_row();
   if (row >= p.batch * p.heads * query_groups) return;
-  const int64_t item = row / query_groups / p.heads;
-  const int group = static_cast<int>(row % query_groups), lane = lane_id();
+  const RowPlace place(row, query_groups, p.heads);
+  const int64_t item = place.item;
+  const int group = static_cast<int>(place.group), lane = lane_id();
   const int count = p.squares.count[row], begin = p.squares.begin[row];
   const int64_t query = static_cast<int64_t>(group) * kSquareSide + lane % 16;
   const bool takes_part = query < p.queries && !(p.query_mask && !p.query_mask[item * p.queries + query]);
@@ -133,13 +146,13 @@ __global__ void __launch_bounds__(kWarps * 32) sum_squares(const __grid_constant
   if (is_key) row -= queries;
   const SquareSumSide<T>& side = p.sides[is_key ? 1 : 0];
   if (row >= heads * side.groups) return;
-  const int64_t head_index = row / side.groups, item = head_index / p.heads;
+  const RowPlace place(row, side.groups, p.heads);
   const int clusters = static_cast<int>(p.clusters), lane = lane_id();
-  const T* const other = side.other.head(item, head_index % p.heads);
+  const T* const other = side.other.head(place.item, place.head);
   float sums[Shape::kPairs][2] = {};
   add_list<kClusters>(sums, side.present, row, 1.0f, p.clip, other, side.other.row_stride, clusters);
   if (side.probes.squares.groups) {
-    const float scale = side.probes.rates ? static_cast<float>(1 / side.probes.rates[item]) : 1.0f;
+    const float scale = side.probes.rates ? static_cast<float>(1 / side.probes.rates[place.item]) : 1.0f;
     add_list<kClusters>(sums, side.probes, row, scale, 0.0f, other, side.other.row_stride, clusters);
   }
 #pragma unroll
@@ -222,12 +235,12 @@ __global__ void __launch_bounds__(kWarps * 32) square_means(const __grid_constan
   int side;
   int64_t row;
   if (!find_row(p, side, row)) return;
-  const int64_t groups = square_groups(p.tokens[side]), head_index = row / groups,
-                item = head_index / p.heads, first = row % groups * kSquareSide;
-  const uint32_t tokens = counted(p, side, item, first);
+  const RowPlace place(row, square_groups(p.tokens[side]), p.heads);
+  const int64_t first = place.group * kSquareSide;
+  const uint32_t tokens = counted(p, side, place.item, first);
   const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
   const HeadTensor<const T>& rows = p.rows[side];
-  const T* const from = rows.head(item, head_index % p.heads) + first * rows.row_stride;
+  const T* const from = rows.head(place.item, place.head) + first * rows.row_stride;
   const Units lanes(p.dim);
   for (int unit = lanes.first_unit(); unit < lanes.units; unit += 32) {
     float sums[kAtOnce] = {};
@@ -256,15 +269,14 @@ __global__ void __launch_bounds__(kWarps * 32)
   int side;
   int64_t row;
   if (!find_row(p, side, row)) return;
-  const int64_t groups = square_groups(p.tokens[side]), head_index = row / groups,
-                item = head_index / p.heads, first = row % groups * kSquareSide;
-  const uint32_t tokens = counted(p, side, item, first);
+  const RowPlace place(row, square_groups(p.tokens[side]), p.heads);
+  const int64_t first = place.group * kSquareSide;
+  const uint32_t tokens = counted(p, side, place.item, first);
   const float share = tokens ? 1.0f / static_cast<float>(__popc(tokens)) : 0.0f;
   const int there = static_cast<int>(min(kSquareSide, p.tokens[side] - first));
-  T* const to = p.row_grads[side] + (head_index * p.tokens[side] + first) * p.dim;
+  T* const to = p.row_grads[side] + (place.head_index * p.tokens[side] + first) * p.dim;
   const HeadTensor<const T>& rows = p.rows[side];
-  const T* const others =
-      rows.data ? rows.head(item, head_index % p.heads) + first * rows.row_stride : nullptr;
+  const T* const others = rows.data ? rows.head(place.item, place.head) + first * rows.row_stride : nullptr;
   const Units lanes(p.dim);
   for (int unit = lanes.first_unit(); unit < lanes.units; unit += 32) {
     float each[kAtOnce];
