@@ -87,6 +87,20 @@ EdgeSet window_squares(const EdgeRequest& request, int64_t width) {
   }
   const GroupPlaces places(request);
   const at::Tensor first = group_of(places.first - width), last = group_of(places.last + ahead);
+  if (request.query.is_cuda()) {
+    // Without waiting: as much room a row as a window may need.
+    const EdgeShape groups = shape_of_groups(request.shape());
+    const int64_t room = std::min(groups.keys, (width + ahead + 2 * kSquare - 2) / kSquare + 1);
+    const at::Tensor begin = first.clamp(0, groups.keys), end = (last + 1).clamp(0, groups.keys);
+    const auto of_rows = [&](const at::Tensor& x) {  // [groups(L), ...] -> [B*H*groups(L) ...], one by one
+      return x.to(at::kInt).unsqueeze(0).expand({groups.batch * groups.heads, x.size(0), -1}).reshape(-1);
+    };
+    const at::Tensor cols = begin.unsqueeze(1) + at::arange(room, begin.options());
+    return EdgeSet::from_trusted_squares(
+        {request.shape(), at::arange(groups.rows(), begin.options().dtype(at::kInt)) * room,
+         of_rows((end - begin).clamp(0, room).unsqueeze(1)), of_rows(cols)},
+        allowed_square_pairs(request));
+  }
   return of_groups(
       request, range_edges(shape_of_groups(request.shape()), first.unsqueeze(0), (last + 1).unsqueeze(0)));
 }

@@ -24,6 +24,7 @@
 #include "graph/bool_bytes.h"
 #include "graph/checks.h"
 #include "graph/edge_layouts.h"
+#include "graph/lists_cuda.h"
 #include "graph/squares.h"
 #include "graph/tiles.h"
 #include "graph/tiles_cuda.h"
@@ -225,8 +226,11 @@ EdgeSet EdgeSet::to(at::Device target) const {
 
 EdgeSet EdgeSet::united_with(const EdgeSet& other) const {
   graph::check_same_shape("EdgeSet::united_with", shape(), other.shape());
-  if (are_alike_squares(*this, other))
+  if (are_alike_squares(*this, other)) {
+    if (const auto both = graph::cuda_united_squares(*squares(), *other.squares()))
+      return from_trusted_squares(*both, square_pairs());
     return from_square_groups(shape(), square_groups().united_with(other.square_groups()), square_pairs());
+  }
   if (layouts_->is_tiles_alone() || other.layouts_->is_tiles_alone())
     return from_trusted_tiles(shape(), tiles().bitwise_or(other.tiles()));
   const at::Tensor both = at::cat({pair_numbers(*this), pair_numbers(other)});
@@ -235,8 +239,11 @@ EdgeSet EdgeSet::united_with(const EdgeSet& other) const {
 
 EdgeSet EdgeSet::minus(const EdgeSet& other) const {
   graph::check_same_shape("EdgeSet::minus", shape(), other.shape());
-  if (are_alike_squares(*this, other))
+  if (are_alike_squares(*this, other)) {
+    if (const auto rest = graph::cuda_squares_without(*squares(), *other.squares()))
+      return from_trusted_squares(*rest, square_pairs());
     return from_square_groups(shape(), square_groups().minus(other.square_groups()), square_pairs());
+  }
   if (layouts_->is_tiles_alone())  // without the counts, which the host does not know
     return from_trusted_tiles(shape(), tiles().bitwise_and(other.tiles().bitwise_not()));
   return kept(contained_in(other).logical_not());

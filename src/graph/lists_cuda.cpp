@@ -5,8 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
+
 #include "graph/cuda_launch.h"
-#include "graph/transposed_squares.h"
+#include "graph/joined_squares.h"
 #include "kernels/cuda/lists/list_params.h"
 
 namespace edgewise::graph {
@@ -49,6 +51,26 @@ std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares)
   if (!is_hopper(squares.cols.device())) return std::nullopt;
   const c10::cuda::CUDAGuard guard(squares.cols.device());
   return transposed_by_kernels(squares, /*with_places=*/true, current_stream(), check_launch);
+}
+
+namespace {
+
+std::optional<Squares> joined(const Squares& a, const Squares& b,
+                              kernels::cuda::SquareSetOperation operation) {
+  if (!a.cols.is_cuda() || !is_hopper(a.cols.device()) ||
+      a.rows() * a.key_groups() > std::numeric_limits<int32_t>::max())
+    return std::nullopt;
+  const c10::cuda::CUDAGuard guard(a.cols.device());
+  return joined_by_kernels(a, b, operation, current_stream(), check_launch);
+}
+
+}  // namespace
+
+std::optional<Squares> cuda_united_squares(const Squares& a, const Squares& b) {
+  return joined(a, b, kernels::cuda::SquareSetOperation::kUnion);
+}
+std::optional<Squares> cuda_squares_without(const Squares& a, const Squares& b) {
+  return joined(a, b, kernels::cuda::SquareSetOperation::kDifference);
 }
 
 std::optional<at::Tensor> cuda_pairs_per_head(const Squares& squares, const SquarePairs& pairs) {

@@ -18,6 +18,11 @@ std::optional<TransposedEdges> cuda_transposed_lists(const EdgeShape& shape, con
 // Squares by key group, by kernels; nothing where there are none for this device.
 std::optional<TransposedSquares> cuda_transposed_squares(const Squares& squares);
 
+// Squares of either, or of `a` alone, by kernels and without waiting; nothing where there are none for this
+// device or no room for all that could be.
+std::optional<Squares> cuda_united_squares(const Squares& a, const Squares& b);
+std::optional<Squares> cuda_squares_without(const Squares& a, const Squares& b);
+
 // [B, H] int64: pairs of the squares of each head, by kernels; nothing where there are none for this device.
 std::optional<at::Tensor> cuda_pairs_per_head(const Squares& squares, const SquarePairs& pairs);
 

@@ -55,6 +55,13 @@ std::optional<TransposedSquares> cuda_transposed_squares(const Squares&) {
   return std::nullopt;
 }
 
+std::optional<Squares> cuda_united_squares(const Squares&, const Squares&) {
+  return std::nullopt;
+}
+std::optional<Squares> cuda_squares_without(const Squares&, const Squares&) {
+  return std::nullopt;
+}
+
 std::optional<at::Tensor> cuda_pairs_per_head(const Squares&, const SquarePairs&) {
   return std::nullopt;
 }

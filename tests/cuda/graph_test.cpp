@@ -188,6 +188,9 @@ TEST_F(CudaGraph, ReplayedPassesComputeTheSameBits) {
       {"dense, bf16", {"train.precision=bf16"}},
       {"dense, fp32", {}},
       {"text, edgewise", {"attention.kind=sbm", "train.precision=bf16"}, true},
+      {"text, squares beside a window",
+       {"attention.kind=window+sbm", "attention.unit=16", "window.width=16", "train.precision=bf16"},
+       true},
       {"text, Transformer-XL", {"attention.kind=transformer_xl", "transformer_xl.memory=64"}, true},
   };
   for (const Case& each : cases) {

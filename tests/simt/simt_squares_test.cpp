@@ -1,5 +1,6 @@
 // The CUDA kernels over squares, lane by lane on a CPU, against the reference in fp64: every case of
 // kit/square_cases.h in every type.
+#include "graph/joined_squares.h"
 #include "kernels/philox.h"
 #include "kit/square_cases.h"
 #include "ops/squares/square_launch.h"
@@ -156,6 +157,36 @@ TEST(SimtSquares, TransposedAreTheCpus) {
       }
       EXPECT_EQ(found.rows.size(0), squares.cols.size(0));
     }
+}
+
+TEST(SimtSquares, JoinedAreTheCpus) {
+  for (const auto& [queries, keys, density] :
+       {std::tuple{75, 53, 0.5}, {40, 5000, 0.6}, {100, 1100, 0.02}, {33, 33, 0.0}}) {
+    SCOPED_TRACE(c10::str(queries, " x ", keys));
+    const EdgeShape shape{1, 2, queries, keys};
+    const auto squares = [&](int64_t seed, double share) {
+      return graph::squares_from_mask(
+          shape,
+          kit::rand({1, 2, graph::groups_of(queries), graph::groups_of(keys)}, seed, at::kDouble) < share);
+    };
+    const graph::Squares a = kit::with_gaps(squares(3, density)), b = squares(4, 0.3);
+    using kernels::cuda::SquareSetOperation;
+    const auto joined = [&](SquareSetOperation operation) {
+      const graph::Squares found = graph::joined_by_kernels(a, b, operation, nullptr, kNoError);
+      graph::check_squares("test", found);
+      return graph::mask_of_squares(found);
+    };
+    EXPECT_TRUE(at::equal(joined(SquareSetOperation::kUnion), graph::mask_of_squares(graph::united(a, b))));
+    EXPECT_TRUE(
+        at::equal(joined(SquareSetOperation::kDifference), graph::mask_of_squares(graph::without(a, b))));
+    const at::Tensor values = kit::randn({a.cols.size(0)}, 5, at::kFloat), before = values.clone();
+    graph::clear_by_kernels(values, a, b, nullptr, kNoError);
+    const graph::ListedSquares list = graph::listed(a);
+    const at::Tensor both =
+        graph::mask_of_squares(b).view({-1, a.key_groups()}).index({list.rows, list.cols});
+    const auto of_list = [&](const at::Tensor& x) { return x.index_select(0, list.places); };
+    EXPECT_TRUE(at::equal(of_list(values), of_list(before).masked_fill(both, 0)));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SimtSquareCases, ::testing::ValuesIn(kit::square_cases()), kit::name_of);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "graph/cuda_launch.h"
+#include "graph/joined_squares.h"
 #include "ops/attention/attention_call.h"
 #include "ops/squares/square_choice_launch.h"
 #include "ops/step_inputs.h"
@@ -111,7 +112,7 @@ std::optional<GroupMeans> cuda_group_means(const at::Tensor& query, const at::Te
 std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                                            const SquareBackward& backward) {
   const at::Tensor &query = learner.query_membership, &side = learner.key_side;
-  if (!query.is_cuda() || !graph::is_hopper(query.device()) || learner.poisson_slope || learner.fixed ||
+  if (!query.is_cuda() || !graph::is_hopper(query.device()) || learner.poisson_slope ||
       query.scalar_type() != side.scalar_type() || !is_number(query.scalar_type()) ||
       !kernels::cuda::square_choice_takes(query.size(3), static_cast<int64_t>(query.element_size())) ||
       backward.credit.scalar_type() != at::kFloat)
@@ -125,6 +126,10 @@ std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner& le
         values};
   };
   const WeighedSquares present = weighed(*edges.squares(), backward.credit, backward.by_keys);
+  // Squares that are there anyway owe nothing to who chose squares.
+  if (learner.fixed)
+    graph::clear_by_kernels(present.values, present.squares, *learner.fixed->squares(),
+                            graph::current_stream(), graph::check_launch);
   std::optional<WeighedSquares> probes;
   at::Tensor rates;
   if (backward.probe_credit.defined()) {

@@ -53,7 +53,7 @@ std::optional<GroupMeans> cuda_group_means(const at::Tensor& query, const at::Te
 struct SquareMembershipGrads {
   at::Tensor query, key_side;
 };
-// Nothing where the kernels do not take them: fixed squares, the slope of the Poisson law.
+// Nothing where the kernels do not take them: the slope of the Poisson law. Clears the credit of fixed squares.
 std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                                            const SquareBackward& backward);
 
