@@ -241,7 +241,8 @@ TEST_F(CudaRows, DroppedSumsKeepTheirShareAndTheirGradient) {
     EXPECT_TRUE(grads[0].equal(grad));
     EXPECT_EQ(grads[1].scalar_type(), type);
     const at::Tensor update_grad = (grad / (1 - kP) * kept).to(type);
-    // Every number, but for its rounding: the kernel keeps a whole number of 65536 parts, and divides by that.
+    // Every number, but for its rounding: the kernel keeps a whole number of 65536 parts, and divides by
+    // that.
     const at::Tensor wide = update_grad.to(at::kDouble);
     const double unit = type == at::kFloat ? 0x1p-16 : 0x1p-7;
     EXPECT_LE(((grads[1].to(at::kDouble) - wide).abs() - unit * wide.abs()).max().item<double>(), 0) << type;

@@ -78,8 +78,8 @@ struct EdgeChoice {
   at::Tensor density;   // [H] measured density where the source counts it its own way; undefined = edges
                         // over valid pairs
   std::optional<EdgePolicy> policy = {};  // present when the learner is also rewarded (SacEdges)
-  // The request's query and key again, [B, H, N, D]. Attention that reads these sends its gradient through the
-  // choice, where it is added to the choice's own in one go. Undefined: read the request's.
+  // The request's query and key again, [B, H, N, D]. Attention that reads these sends its gradient through
+  // the choice, where it is added to the choice's own in one go. Undefined: read the request's.
   at::Tensor query = {}, key = {};
 };
 

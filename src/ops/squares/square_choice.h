@@ -53,7 +53,8 @@ std::optional<GroupMeans> cuda_group_means(const at::Tensor& query, const at::Te
 struct SquareMembershipGrads {
   at::Tensor query, key_side;
 };
-// Nothing where the kernels do not take them: the slope of the Poisson law. Clears the credit of fixed squares.
+// Nothing where the kernels do not take them: the slope of the Poisson law. Clears the credit of fixed
+// squares.
 std::optional<SquareMembershipGrads> cuda_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                                            const SquareBackward& backward);
 
