@@ -10,6 +10,8 @@
         model(tokens)
     seen.density                                                 # [layers, heads]
 
+    model = edgewise.load("runs/mine")                           # a run of the command line
+
 Importing loads the compiled library: the file that ``EDGEWISE_LIBRARY`` names, the one beside this package, or the
 newest in the build folders of the source tree. It registers ``torch.ops.edgewise``.
 """
@@ -21,9 +23,10 @@ from . import nn  # noqa: I001
 from ._ops import ops as _ops
 from .edge_set import EdgeSet
 from .functional import edge_attention
+from .loading import load, save
 from .recording import Record, record
 
-__all__ = ["EdgeSet", "Record", "edge_attention", "library_path", "nn", "record", "synchronize"]
+__all__ = ["EdgeSet", "Record", "edge_attention", "library_path", "load", "nn", "record", "save", "synchronize"]
 
 
 @torch.compiler.disable  # an op without tensors would be taken out of a traced program

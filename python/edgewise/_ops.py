@@ -1,7 +1,8 @@
 """What tracing and autograd need to know of ``torch.ops.edgewise``.
 
-Fakes give shapes without running anything. The gradients are operations of their own, so that ``torch.compile`` and
-``torch.func`` see plain functions of tensors. Every forward operation also returns a *tape*: a ticket for what its
+Eager calls take ``attend_*``, which autograd records as they run. Traced and transformed programs take the others: fakes
+give shapes without running anything, and gradients are operations of their own, so that ``torch.compile`` and
+``torch.func`` see plain functions of tensors. There every forward operation also returns a *tape*: a ticket for what its
 backward operation can use again. Without it (a saved tensor that was moved, a traced program) the backward operation
 draws the same edges from the same seed and does the work again.
 """
@@ -17,6 +18,13 @@ _formulas = {}  # name of an operation -> (backward, setup_context)
 def register_autograd(name: str, backward, *, setup_context) -> None:
     torch.library.register_autograd(f"edgewise::{name}", backward, setup_context=setup_context)
     _formulas[name] = (backward, setup_context)
+
+
+def is_plain(*tensors: torch.Tensor) -> bool:
+    """Whether nothing traces, transforms or stands in for these tensors."""
+    return (not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+            and torch._C._len_torch_dispatch_stack() == 0
+            and all(type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta for x in tensors))
 
 
 def call(name: str, *args):

@@ -51,7 +51,7 @@ class EdgeSet:
 
     def __init__(self, plan: Sequence[torch.Tensor], shape: Sequence[int]):
         self._plan = list(plan)
-        self._shape = tuple(shape)
+        self._shape = list(shape)
 
     # ---- making ----
 
@@ -145,7 +145,7 @@ class EdgeSet:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, L, S)."""
-        return self._shape
+        return tuple(self._shape)
 
     @property
     def device(self) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._ops import backward_follows, call, cast_together, draw_seed
+from ._ops import backward_follows, call, cast_together, draw_seed, is_plain, ops
 from .edge_set import EdgeSet
 
 __all__ = ["edge_attention"]
@@ -42,8 +42,10 @@ def edge_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
     if dropout_p > 0 and seed is None:
         seed = draw_seed()
     query, key, value = cast_together(query, key, value)
-    output, _ = call("plan_attention", query, key, value, edges._plan, list(edges._shape), key_mask, seed if dropout_p > 0 else None,
-                                   is_causal, scale, dropout_p, backward_follows(query, key, value))
+    known = (edges._plan, edges._shape, key_mask, seed if dropout_p > 0 else None, is_causal, scale, dropout_p)
+    if is_plain(query, key, value):
+        return ops.attend_plan(query, key, value, *known)
+    output, _ = call("plan_attention", query, key, value, *known, backward_follows(query, key, value))
     return output
 
 

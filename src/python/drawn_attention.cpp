@@ -67,34 +67,54 @@ EdgeChoice choose(const SourceCall& call, const EdgeRequest& request, const at::
   return with_window(choice, options, request);
 }
 
-struct Run {
+struct Attended {
+  at::Tensor output, density;
+};
+
+Attended attend(const SourceCall& call, const at::Tensor& probabilities) {
+  check_heads(kName, call.query, call.key, call.value);
+  const at::Tensor query = widened(call.query), key = widened(call.key), value = widened(call.value);
+  const EdgeRequest request = request_of(kName, call, query, with_heads(key, query.size(1)));
+  const AttentionOutput out = attend_call(call, request, choose(call, request, probabilities), key, value);
+  return {out.output, out.density.detach()};
+}
+
+struct Taped {
   std::shared_ptr<Tape> tape;  // leaves: query, key, value, probabilities; output alone
   at::Tensor density;
 };
 
-Run run(const SourceCall& call, const at::Tensor& probabilities) {
-  check_heads(kName, call.query, call.key, call.value);
-  Run result{std::make_shared<Tape>(), {}};
-  Tape& tape = *result.tape;
-  const at::Tensor query = widened(tape.leaf(call.query)), key = widened(tape.leaf(call.key)),
-                   value = widened(tape.leaf(call.value)), numbers = tape.leaf(probabilities);
-  const EdgeRequest request = request_of(kName, call, query, with_heads(key, query.size(1)));
-  const EdgeChoice choice = choose(call, request, numbers);
-  const AttentionOutput out = attend_call(call, request, choice, key, value);
-  tape.outputs = {out.output};
-  result.density = out.density.detach();
-  return result;
+Taped taped(const SourceCall& call, const at::Tensor& probabilities) {
+  auto tape = std::make_shared<Tape>();
+  const at::Tensor query = tape->leaf(call.query), key = tape->leaf(call.key), value = tape->leaf(call.value),
+                   numbers = tape->leaf(probabilities);
+  const Attended out = attend({query, key, value, call.key_mask, call.seed, call.options, call.training,
+                               call.is_causal, call.scale, call.dropout_p},
+                              numbers);
+  tape->outputs = {out.output};
+  return {std::move(tape), out.density};
 }
 
 }  // namespace
+
+std::tuple<at::Tensor, at::Tensor> attend_drawn(const at::Tensor& query, const at::Tensor& key,
+                                                const at::Tensor& value, const at::Tensor& probabilities,
+                                                const std::optional<at::Tensor>& key_mask,
+                                                const at::Tensor& seed, c10::string_view options,
+                                                bool training, bool is_causal, std::optional<double> scale,
+                                                double dropout_p) {
+  const Attended out = attend(
+      {query, key, value, key_mask, seed, options, training, is_causal, scale, dropout_p}, probabilities);
+  return {out.output, out.density};
+}
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> drawn_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& probabilities,
     const std::optional<at::Tensor>& key_mask, const at::Tensor& seed, c10::string_view options,
     bool training, bool is_causal, std::optional<double> scale, double dropout_p, bool keep) {
   const PlainCall guard(keep);
-  Run done =
-      run({query, key, value, key_mask, seed, options, training, is_causal, scale, dropout_p}, probabilities);
+  Taped done = taped({query, key, value, key_mask, seed, options, training, is_causal, scale, dropout_p},
+                     probabilities);
   const at::Tensor output = done.tape->outputs[0].detach();
   return {output, done.density, guard.records() ? make_ticket(std::move(done.tape)) : empty_ticket()};
 }
@@ -107,8 +127,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> drawn_attention_backw
   const PlainCall guard(true);
   std::shared_ptr<Tape> tape = tape_of(ticket, {query, key, value, probabilities});
   if (!tape)
-    tape = run({query, key, value, key_mask, seed, options, training, is_causal, scale, dropout_p},
-               probabilities)
+    tape = taped({query, key, value, key_mask, seed, options, training, is_causal, scale, dropout_p},
+                 probabilities)
                .tape;
   std::vector<at::Tensor> grads = gradients(*tape, {grad_output});
   return {grads[0], grads[1], grads[2], grads[3]};

@@ -28,6 +28,18 @@ TORCH_LIBRARY_FRAGMENT(edgewise, library) {
   library.def("plan_difference(Tensor[] a, Tensor[] b, SymInt[] shape) -> Tensor[]", kCounted);
   library.def("plan_counts(Tensor[] plan, SymInt[] shape) -> Tensor", kPlain);
   library.def(
+      "attend_plan(Tensor query, Tensor key, Tensor value, Tensor[] plan, int[] shape, Tensor? key_mask, "
+      "Tensor? seed, bool is_causal, float? scale, float dropout_p) -> Tensor");
+  library.def(
+      "attend_sbm(Tensor query, Tensor key, Tensor value, Tensor[] parameters, Tensor? key_mask, Tensor "
+      "seed, "
+      "str options, bool training, bool is_causal, float? scale, float dropout_p, ScalarType? autocast) -> "
+      "(Tensor output, Tensor penalty, Tensor density)");
+  library.def(
+      "attend_drawn(Tensor query, Tensor key, Tensor value, Tensor probabilities, Tensor? key_mask, Tensor "
+      "seed, str options, bool training, bool is_causal, float? scale, float dropout_p) -> (Tensor output, "
+      "Tensor density)");
+  library.def(
       "plan_attention(Tensor query, Tensor key, Tensor value, Tensor[] plan, SymInt[] shape, Tensor? "
       "key_mask, Tensor? seed, bool is_causal, float? scale, float dropout_p, bool keep) -> (Tensor output, "
       "Tensor tape)",
@@ -66,6 +78,13 @@ TORCH_LIBRARY_FRAGMENT(edgewise, library) {
       "drawn_edges(Tensor query, Tensor key, Tensor probabilities, Tensor? key_mask, Tensor seed, str "
       "options, bool training, bool is_causal) -> Tensor[]",
       kCounted);
+}
+
+// Autograd records these as they run: where nothing traces or transforms the call.
+TORCH_LIBRARY_IMPL(edgewise, CompositeImplicitAutograd, library) {
+  library.impl("attend_plan", &attend_plan);
+  library.impl("attend_sbm", &attend_sbm);
+  library.impl("attend_drawn", &attend_drawn);
 }
 
 TORCH_LIBRARY_IMPL(edgewise, CompositeExplicitAutograd, library) {

@@ -35,25 +35,39 @@ EdgeSet edges_of(const PlanCall& call) {
   return call.key_mask ? edges.restricted_to_keys(*call.key_mask) : edges;
 }
 
-// The output, with its graph where autograd records; the leaves are query, key and value.
-std::shared_ptr<Tape> run(const PlanCall& call) {
+at::Tensor attend(const PlanCall& call) {
   check_heads(kName, call.query, call.key, call.value);
   check_key_mask(kName, call.key_mask, call.query.size(0), call.key.size(2));
-  auto tape = std::make_shared<Tape>();
   const EdgeSet edges = edges_of(call);
   functional::EdgeAttentionOptions options;
   options.dropout_p = call.dropout_p;
   options.scale = call.scale;
   options.random = stream_of(kName, call.seed);
-  const at::Tensor query = widened(tape->leaf(call.query));
-  at::Tensor key = widened(tape->leaf(call.key)), value = widened(tape->leaf(call.value));
+  const at::Tensor query = widened(call.query);
+  at::Tensor key = widened(call.key), value = widened(call.value);
   if (!edges.squares()) key = with_heads(key, query.size(1)), value = with_heads(value, query.size(1));
-  const at::Tensor output = functional::edge_attention(query, key, value, edges, options);
-  tape->outputs = {output.to(call.query.scalar_type()).contiguous()};
+  return functional::edge_attention(query, key, value, edges, options)
+      .to(call.query.scalar_type())
+      .contiguous();
+}
+
+// The leaves are query, key and value.
+std::shared_ptr<Tape> taped(const PlanCall& call) {
+  auto tape = std::make_shared<Tape>();
+  const at::Tensor query = tape->leaf(call.query), key = tape->leaf(call.key), value = tape->leaf(call.value);
+  tape->outputs = {attend({query, key, value, call.plan, call.shape, call.key_mask, call.seed, call.is_causal,
+                           call.scale, call.dropout_p})};
   return tape;
 }
 
 }  // namespace
+
+at::Tensor attend_plan(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       at::TensorList plan, at::IntArrayRef shape, const std::optional<at::Tensor>& key_mask,
+                       const std::optional<at::Tensor>& seed, bool is_causal, std::optional<double> scale,
+                       double dropout_p) {
+  return attend({query, key, value, plan, shape, key_mask, seed, is_causal, scale, dropout_p});
+}
 
 std::tuple<at::Tensor, at::Tensor> plan_attention(const at::Tensor& query, const at::Tensor& key,
                                                   const at::Tensor& value, at::TensorList plan,
@@ -63,7 +77,7 @@ std::tuple<at::Tensor, at::Tensor> plan_attention(const at::Tensor& query, const
                                                   std::optional<double> scale, double dropout_p, bool keep) {
   const PlainCall guard(keep);
   std::shared_ptr<Tape> tape =
-      run({query, key, value, plan, shape, key_mask, seed, is_causal, scale, dropout_p});
+      taped({query, key, value, plan, shape, key_mask, seed, is_causal, scale, dropout_p});
   const at::Tensor output = tape->outputs[0].detach();
   return {output, guard.records() ? make_ticket(std::move(tape)) : empty_ticket()};
 }
@@ -75,7 +89,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> plan_attention_backward(
     std::optional<double> scale, double dropout_p) {
   const PlainCall guard(true);
   std::shared_ptr<Tape> tape = tape_of(ticket, {query, key, value});
-  if (!tape) tape = run({query, key, value, plan, shape, key_mask, seed, is_causal, scale, dropout_p});
+  if (!tape) tape = taped({query, key, value, plan, shape, key_mask, seed, is_causal, scale, dropout_p});
   TORCH_CHECK_VALUE(grad_output.sizes() == tape->outputs[0].sizes() &&
                         grad_output.scalar_type() == tape->outputs[0].scalar_type(),
                     "plan_attention_backward: expected grad_output like the output, ",

@@ -1,5 +1,6 @@
 // Attention whose edges are drawn inside: from a block model, or from probabilities that the caller gives.
-// As operations: forward, and the gradients of everything that is learned.
+// As operations: one that autograd records as it runs; and, for programs that are traced or transformed,
+// forward and the gradients of everything that is learned as functions of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +26,15 @@ struct SourceCall {
 
 // ---- block model; parameters: clusters, mlp_weight1, mlp_bias1, mlp_weight2, mlp_bias2 (SbmTensors) ----
 
-// -> output, penalty [H] (the learner's density, differentiable), density [H] float64, tape.
+// -> output, penalty [H] (the learner's density, differentiable), density [H] float64.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attend_sbm(const at::Tensor& query, const at::Tensor& key,
+                                                          const at::Tensor& value, at::TensorList parameters,
+                                                          const std::optional<at::Tensor>& key_mask,
+                                                          const at::Tensor& seed, c10::string_view options,
+                                                          bool training, bool is_causal,
+                                                          std::optional<double> scale, double dropout_p,
+                                                          std::optional<at::ScalarType> autocast);
+// -> the same, and a tape.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> sbm_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, at::TensorList parameters,
     const std::optional<at::Tensor>& key_mask, const at::Tensor& seed, c10::string_view options,
@@ -45,7 +54,14 @@ std::vector<at::Tensor> sbm_edges(const at::Tensor& query, const at::Tensor& key
 
 // ---- probabilities [B, H, L, S] of pairs, each drawn on its own ----
 
-// -> output, density [H] float64, tape.
+// -> output, density [H] float64.
+std::tuple<at::Tensor, at::Tensor> attend_drawn(const at::Tensor& query, const at::Tensor& key,
+                                                const at::Tensor& value, const at::Tensor& probabilities,
+                                                const std::optional<at::Tensor>& key_mask,
+                                                const at::Tensor& seed, c10::string_view options,
+                                                bool training, bool is_causal, std::optional<double> scale,
+                                                double dropout_p);
+// -> the same, and a tape.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> drawn_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& probabilities,
     const std::optional<at::Tensor>& key_mask, const at::Tensor& seed, c10::string_view options,

@@ -144,10 +144,23 @@ def test_without_its_tape_the_backward_pass_does_the_work_again(unit):
         assert torch.equal(a, b)
 
 
+def test_the_two_ways_are_one():
+    """What autograd records as it runs, and what traced programs call."""
+    q, k, v = inputs()
+    edges, seed = some_edges(1), torch.tensor([3])
+    known = (edges.plan(), list(edges.shape), None, seed, True, None, 0.2)
+    raw = torch.ops.edgewise
+    recorded, (traced, _) = raw.attend_plan(q, k, v, *known), raw.plan_attention(q, k, v, *known, True)
+    assert torch.equal(recorded, traced)
+    weight = torch.randn_like(recorded)
+    for a, b in zip(torch.autograd.grad((recorded * weight).sum(), (q, k, v)), torch.autograd.grad((traced * weight).sum(), (q, k, v))):
+        assert torch.equal(a, b)
+
+
 def test_a_tape_lives_as_long_as_its_graph():
     q, k, v = inputs()
     edges = some_edges(1)
-    out = edge_attention(q, k, v, edges)
+    out, _ = torch.ops.edgewise.plan_attention(q, k, v, edges.plan(), list(edges.shape), None, None, False, None, 0.0, True)
     a, = torch.autograd.grad(out.sum(), q, retain_graph=True)
     b, = torch.autograd.grad(out.sum(), q)
     assert torch.equal(a, b)
@@ -166,9 +179,11 @@ def test_inputs_that_were_changed_in_between_are_refused():
 
 def test_second_derivatives_are_refused_not_silently_zero():
     q, k, v = inputs()
-    grad, = torch.autograd.grad(edge_attention(q, k, v, some_edges(1)).square().sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="differentiated once"):
-        grad.sum().backward()
+        torch.autograd.grad(edge_attention(q, k, v, some_edges(1)).square().sum(), q, create_graph=True)
+    slope = torch.func.grad(lambda q: edge_attention(q, k.detach(), v.detach(), some_edges(1)).square().sum())
+    with pytest.raises(NotImplementedError, match="differentiated once"):
+        torch.func.grad(lambda q: slope(q).sum())(q.detach())
 
 
 def test_inference_mode_and_training_share_a_set():

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .._ops import autocast_dtype, backward_follows, cast_together, ops
+from .._ops import autocast_dtype, backward_follows, cast_together, is_plain, ops
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..recording import is_recording, tell
@@ -80,8 +80,11 @@ class SbmEdges(EdgeSource):
         parameters = [self.clusters, self.mlp_weight1, self.mlp_bias1, self.mlp_weight2, self.mlp_bias2]
         seed = self.draw_seed()
         known = (call.key_mask, seed, self.options, self.training, call.is_causal)
-        output, penalty, density, _ = run("sbm_attention", query, key, value, parameters, *known, call.scale, call.dropout_p,
-                                                        autocast, backward_follows(query, key, value, *parameters))
+        if is_plain(query, key, value, *parameters):
+            output, penalty, density = ops.attend_sbm(query, key, value, parameters, *known, call.scale, call.dropout_p, autocast)
+        else:
+            output, penalty, density, _ = run("sbm_attention", query, key, value, parameters, *known, call.scale, call.dropout_p,
+                                              autocast, backward_follows(query, key, value, *parameters))
         if is_recording():
             shape = (*query.shape[:3], key.shape[2])
             tell(density, penalty, lambda: EdgeSet(ops.sbm_edges(query, key, parameters, *known, autocast), shape))

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .._ops import backward_follows, cast_together, draw_seed, ops
+from .._ops import backward_follows, cast_together, draw_seed, is_plain, ops
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..functional import edge_attention
@@ -75,8 +75,9 @@ class EdgeSource(torch.nn.Module):
     def __init__(self, *, probe_rate: float = 0.02, probes_per_row: int = 64, present_form: str = "softmax",
                  seed: int | None = None):
         super().__init__()
+        #: Of the draws in evaluation: a number, or seed, step, layer and first item of a random stream.
+        self.evaluation_seed: int | tuple[int, ...] = _next_number() if seed is None else seed
         self.options = f"probe_rate={probe_rate} probes_per_row={probes_per_row} present_form={present_form} probe_unit=1"
-        self.evaluation_seed = _next_number() if seed is None else seed
 
     def choose(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | EdgeSet:
         raise NotImplementedError(f"{type(self).__name__}: expected a method choose(query, key) that returns probabilities or "
@@ -86,7 +87,8 @@ class EdgeSource(torch.nn.Module):
         """In training from torch's generator; in evaluation always the same."""
         if self.training:
             return draw_seed()
-        return torch.full((1,), self.evaluation_seed, dtype=torch.int64, device="cpu")
+        numbers = self.evaluation_seed if isinstance(self.evaluation_seed, tuple) else (self.evaluation_seed,)
+        return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
     def attend(self, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Output [B, H, L, Dv], and the learner's differentiable density [H], None for patterns."""
@@ -115,8 +117,11 @@ class EdgeSource(torch.nn.Module):
         seed = self.draw_seed()
         allowed = _allowed(call, shape)
         known = (call.key_mask, seed, self.options, self.training, call.is_causal)
-        output, density, _ = run("drawn_attention", query, key, value, probabilities, *known, call.scale, call.dropout_p,
-                                                 backward_follows(query, key, value, probabilities))
+        if is_plain(query, key, value, probabilities):
+            output, density = ops.attend_drawn(query, key, value, probabilities, *known, call.scale, call.dropout_p)
+        else:
+            output, density, _ = run("drawn_attention", query, key, value, probabilities, *known, call.scale, call.dropout_p,
+                                     backward_follows(query, key, value, probabilities))
         penalty = (probabilities * allowed).sum((0, 2, 3)) / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
         if is_recording():
             tell(density, penalty, lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
