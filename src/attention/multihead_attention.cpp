@@ -8,22 +8,13 @@
 
 #include <edgewise/ops/functional.h>
 
+#include "attention/attend_choice.h"
 #include "attention/masking.h"
 #include "ops/layers/state_rows.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {
 namespace {
-
-// Pairs per head that attention may compute: valid queries x valid keys, of which only j <= i under a causal
-// mask.
-int64_t allowed_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& mask, bool is_causal) {
-  if (!is_causal) return valid_pairs(shape, mask, mask);
-  const int64_t before = shape.keys - shape.queries;  // keys of a cache
-  if (!mask) return shape.batch * (shape.queries * before + shape.queries * (shape.queries + 1) / 2);
-  const at::Tensor valid = mask->to(at::kLong);            // [B, N]
-  return (valid * valid.cumsum(1)).sum().item<int64_t>();  // keys up to and including each valid query
-}
 
 void check_input(const MultiheadEdgeAttentionOptions& options, const at::Tensor& x,
                  const std::optional<at::Tensor>& key_mask) {
@@ -167,35 +158,8 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads, con
   functional::EdgeAttentionOptions attention;
   attention.dropout_p = is_training() ? options.dropout_p : 0;
   attention.random = input.random;
-
-  const at::Tensor &query = choice.query.defined() ? choice.query : heads.query,
-                   &key = choice.key.defined() ? choice.key : heads.key;
-  AttentionOutput result;
-  result.penalty = choice.density_penalty;
-  if (choice.learner) {
-    auto learned =
-        functional::edge_attention(query, key, heads.value, choice.edges, *choice.learner, attention);
-    result.output = learned.output;
-    if (!result.penalty.defined()) result.penalty = learned.sampled_density;
-  } else {
-    result.output = functional::edge_attention(query, key, heads.value, choice.edges, attention);
-  }
-  // A learner's own count leaves out the edges that a pattern added to its choice.
-  const bool only_learned = choice.learner && !choice.learner->fixed;
-  if (choice.density.defined() && only_learned) {
-    result.density = choice.density;
-  } else {
-    const auto pairs = [shape = heads.shape(), key_mask, causal = options.is_causal] {
-      return static_cast<double>(allowed_pairs(shape, key_mask, causal));
-    };
-    ops::HostNumber count{pairs()};
-    if (key_mask) count.again = pairs;
-    result.density =
-        ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(count));
-  }
-  result.edge_count = choice.edges.edges_per_head().sum();
+  AttentionOutput result = attend_choice(heads.query, heads.key, heads.value, request, choice, attention);
   if (input.keep_edges) result.edges = choice.edges;
-  result.policy = choice.policy;
   return result;
 }
 

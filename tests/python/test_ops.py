@@ -1,4 +1,4 @@
-"""torch.ops.edgewise.* as a Python user meets them."""
+"""torch.ops.edgewise.* over CSR, as whoever loads the library without the package meets them."""
 
 import math
 import os
@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import edgewise
+
+raw = torch.ops.edgewise
 
 
 def csr(mask):
@@ -34,7 +36,7 @@ def dense(q, k, v, mask, scale=None):
 def test_matches_scaled_dot_product_attention_with_a_mask():
     q, k, v, mask = inputs()
     for scale in (None, 0.3, 0.0):
-        out = edgewise.edge_attention(q, k, v, *csr(mask), scale)
+        out = raw.edge_attention(q, k, v, *csr(mask), scale)
         torch.testing.assert_close(out, dense(q, k, v, mask, scale))
     grads = torch.autograd.grad(out.square().sum(), (q, k, v))
     expected = torch.autograd.grad(dense(q, k, v, mask, 0.0).square().sum(), (q, k, v))
@@ -44,36 +46,36 @@ def test_matches_scaled_dot_product_attention_with_a_mask():
 
 def test_gradcheck():
     q, k, v, mask = inputs()
-    assert torch.autograd.gradcheck(lambda *x: edgewise.edge_attention(*x, *csr(mask)), (q, k, v))
+    assert torch.autograd.gradcheck(lambda *x: raw.edge_attention(*x, *csr(mask)), (q, k, v))
 
 
 def test_second_derivatives_are_refused_not_silently_zero():
     q, k, v, mask = inputs()
     with pytest.raises(NotImplementedError, match="differentiated once"):
-        torch.autograd.grad(edgewise.edge_attention(q, k, v, *csr(mask)).square().sum(), q, create_graph=True)
+        torch.autograd.grad(raw.edge_attention(q, k, v, *csr(mask)).square().sum(), q, create_graph=True)
 
 
 def test_autocast_casts_query_key_and_value_together():
     q, k, v, mask = inputs(torch.float32)
     edges = csr(mask)
-    plain = edgewise.edge_attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges)
+    plain = raw.edge_attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         # As in a model: the query comes out of a product, the value does not.
-        mixed = edgewise.edge_attention(q.bfloat16(), k, v, *edges)
-        credit = edgewise.edge_credit(torch.ones_like(mixed).float(), q, k.bfloat16(), v, *edges)
+        mixed = raw.edge_attention(q.bfloat16(), k, v, *edges)
+        credit = raw.edge_credit(torch.ones_like(mixed).float(), q, k.bfloat16(), v, *edges)
     assert mixed.dtype == torch.bfloat16 and torch.equal(mixed, plain)
-    assert torch.equal(credit, edgewise.edge_credit(torch.ones_like(plain), q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges))
+    assert torch.equal(credit, raw.edge_credit(torch.ones_like(plain), q.bfloat16(), k.bfloat16(), v.bfloat16(), *edges))
     grads = torch.autograd.grad(mixed.float().square().sum(), (q, k, v))
     expected = torch.autograd.grad(plain.float().square().sum(), (q, k, v))
     for mine, theirs in zip(grads, expected):
         assert mine.dtype == torch.float32 and torch.equal(mine, theirs)
-    wide = edgewise.edge_attention(q.half().float(), k, v, *edges)
+    wide = raw.edge_attention(q.half().float(), k, v, *edges)
     with torch.autocast("cpu", dtype=torch.float16):  # no kernel has float16
-        assert torch.equal(edgewise.edge_attention(q.half(), k, v, *edges), wide)
+        assert torch.equal(raw.edge_attention(q.half(), k, v, *edges), wide)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert edgewise.edge_attention(q.double(), k.double(), v.double(), *edges).dtype == torch.float64
+        assert raw.edge_attention(q.double(), k.double(), v.double(), *edges).dtype == torch.float64
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False), pytest.raises(TypeError, match="one dtype"):
-        edgewise.edge_attention(q.bfloat16(), k, v, *edges)
+        raw.edge_attention(q.bfloat16(), k, v, *edges)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -82,9 +84,9 @@ def test_autocast_on_cuda():
     edges = csr(mask.cpu())
     edges = tuple(x.cuda() for x in edges)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        assert edgewise.edge_attention(q.bfloat16(), k, v, *edges).dtype == torch.bfloat16
+        assert raw.edge_attention(q.bfloat16(), k, v, *edges).dtype == torch.bfloat16
     with torch.autocast("cuda"):  # float16
-        assert edgewise.edge_attention(q.half(), k, v, *edges).dtype == torch.float32
+        assert raw.edge_attention(q.half(), k, v, *edges).dtype == torch.float32
 
 
 @pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9
@@ -94,10 +96,10 @@ def test_bad_edges_on_cuda_are_told_later():
     offsets, columns = (x.cuda() for x in csr(mask.cpu()))
     bad = columns.clone()
     bad[0] = 99
-    assert edgewise.edge_attention(q, k, v, offsets, bad).isnan().all()
+    assert raw.edge_attention(q, k, v, offsets, bad).isnan().all()
     with pytest.raises(IndexError, match="an earlier call"):
         edgewise.synchronize()
-    assert not edgewise.edge_attention(q, k, v, offsets, columns).isnan().any()
+    assert not raw.edge_attention(q, k, v, offsets, columns).isnan().any()
     edgewise.synchronize()
 
 
@@ -109,8 +111,8 @@ def test_layouts_and_credit_on_cuda_are_those_of_the_cpu():
     torch.library.opcheck(torch.ops.edgewise.edge_attention_forward.default, tuple(there))
     grad = torch.randn(2, 3, 5, 8)
     for estimator in ("paper", "logit", "counterfactual"):
-        expected = edgewise.edge_credit(grad, q, k, v, *edges, estimator=estimator)
-        torch.testing.assert_close(edgewise.edge_credit(grad.cuda(), *there, estimator=estimator).cpu(), expected)
+        expected = raw.edge_credit(grad, q, k, v, *edges, estimator=estimator)
+        torch.testing.assert_close(raw.edge_credit(grad.cuda(), *there, estimator=estimator).cpu(), expected)
 
 
 def test_synchronize_is_harmless_without_a_gpu():
@@ -119,7 +121,7 @@ def test_synchronize_is_harmless_without_a_gpu():
 
 def test_credit_has_no_silent_gradient():
     q, k, v, mask = inputs()
-    credit = edgewise.edge_credit(torch.randn(2, 3, 5, 8, dtype=torch.float64), q, k, v, *csr(mask))
+    credit = raw.edge_credit(torch.randn(2, 3, 5, 8, dtype=torch.float64), q, k, v, *csr(mask))
     with pytest.raises(RuntimeError, match="edge_credit is not implemented"):
         credit.sum().backward()
 
@@ -135,11 +137,11 @@ def test_opcheck():
 def test_compiles_and_traces():
     q, k, v, mask = inputs(torch.float32)
     offsets, columns = csr(mask)
-    traced = torch.compile(lambda *x: edgewise.edge_attention(*x, offsets, columns).square().sum(), backend="aot_eager",
+    traced = torch.compile(lambda *x: raw.edge_attention(*x, offsets, columns).square().sum(), backend="aot_eager",
                            fullgraph=True)
     loss = traced(q, k, v)
     loss.backward()
-    torch.testing.assert_close(loss, edgewise.edge_attention(q, k, v, offsets, columns).square().sum())
+    torch.testing.assert_close(loss, raw.edge_attention(q, k, v, offsets, columns).square().sum())
     assert q.grad is not None
 
 
@@ -147,13 +149,13 @@ def test_sampling_is_repeatable_and_follows_the_law():
     torch.manual_seed(1)
     query, key = torch.rand(400, 1, 8, 4), torch.rand(400, 1, 9, 4) / 4
     query, key = query[:1].expand_as(query), key[:1].expand_as(key)
-    offsets, columns = edgewise.sample_sbm_edges(query, key, seed=3, step=2)
-    again = edgewise.sample_sbm_edges(query, key, seed=3, step=2)
+    offsets, columns = raw.sample_sbm_edges(query, key, seed=3, step=2)
+    again = raw.sample_sbm_edges(query, key, seed=3, step=2)
     assert torch.equal(columns, again[1]) and torch.equal(offsets, again[0])
     p = query[0, 0] @ key[0, 0].T
     for law, probability in (("bernoulli", p), ("poisson", 1 - torch.exp(-p))):
         for sampler in ("direct", "fastrg", "auto"):
-            offsets, _ = edgewise.sample_sbm_edges(query, key, law=law, sampler=sampler, seed=5)
+            offsets, _ = raw.sample_sbm_edges(query, key, law=law, sampler=sampler, seed=5)
             mean = offsets[-1].item() / (400 * 72)
             error = (probability * (1 - probability)).sum().sqrt().item() / 72 / math.sqrt(400)
             assert abs(mean - probability.mean().item()) < 4.7 * error
@@ -165,12 +167,12 @@ def test_bools_of_any_byte_are_true(sampler):
     query, key = torch.rand(2, 2, 64, 4), torch.rand(2, 2, 64, 4) / 4
     mask = torch.rand(2, 64) < 0.6
     odd = (mask.to(torch.uint8) * 255).view(torch.bool)
-    for mine, theirs in zip(edgewise.sample_sbm_edges(query, key, key_mask=odd, sampler=sampler),
-                            edgewise.sample_sbm_edges(query, key, key_mask=mask, sampler=sampler)):
+    for mine, theirs in zip(raw.sample_sbm_edges(query, key, key_mask=odd, sampler=sampler),
+                            raw.sample_sbm_edges(query, key, key_mask=mask, sampler=sampler)):
         assert torch.equal(mine, theirs)
     full = torch.full((2, 64), 255, dtype=torch.uint8).view(torch.bool)
-    assert torch.equal(edgewise.sample_sbm_edges(query, key, key_mask=full, sampler=sampler)[1],
-                       edgewise.sample_sbm_edges(query, key, sampler=sampler)[1])
+    assert torch.equal(raw.sample_sbm_edges(query, key, key_mask=full, sampler=sampler)[1],
+                       raw.sample_sbm_edges(query, key, sampler=sampler)[1])
 
 
 def device_calls():
@@ -207,7 +209,7 @@ def test_one_tensor_on_another_device_is_refused(op, call, other):
 def test_a_tensor_that_needs_a_gradient_on_another_device_is_refused():
     q, k, v, mask = inputs()
     with pytest.raises(ValueError, match="expected all tensors on one device"):
-        edgewise.edge_attention(q, k, v.detach().to("meta"), *csr(mask))
+        raw.edge_attention(q, k, v.detach().to("meta"), *csr(mask))
 
 
 def test_credit_of_a_removed_edge_is_the_change_of_the_loss():
@@ -215,11 +217,11 @@ def test_credit_of_a_removed_edge_is_the_change_of_the_loss():
     mask[:, :, :, 0] = True
     offsets, columns = csr(mask)
     grad = torch.randn(2, 3, 5, 8, dtype=torch.float64)
-    credit = edgewise.edge_credit(grad, q, k, v, offsets, columns, estimator="counterfactual", present_form="leave_one_out")
-    loss = (edgewise.edge_attention(q, k, v, offsets, columns) * grad).sum()
+    credit = raw.edge_credit(grad, q, k, v, offsets, columns, estimator="counterfactual", present_form="leave_one_out")
+    loss = (raw.edge_attention(q, k, v, offsets, columns) * grad).sum()
     smaller = mask.clone()
     smaller[0, 0, 0, 0] = False  # the first edge of the first row
-    without = (edgewise.edge_attention(q, k, v, *csr(smaller)) * grad).sum()
+    without = (raw.edge_attention(q, k, v, *csr(smaller)) * grad).sum()
     torch.testing.assert_close(credit[0], loss - without)
 
 
@@ -234,7 +236,7 @@ def test_refuses_bad_input_with_a_sentence(change, expected):
     offsets, columns = csr(mask)
     call = dict(query=q, key=k, value=v, row_offsets=offsets, col_indices=columns) | change
     with pytest.raises((ValueError, RuntimeError, TypeError, IndexError), match=expected):
-        edgewise.edge_attention(**call)
+        raw.edge_attention(**call)
 
 
 def test_refuses_columns_out_of_range_and_unknown_names():
@@ -243,15 +245,15 @@ def test_refuses_columns_out_of_range_and_unknown_names():
     columns = columns.clone()
     columns[-1] = 7
     with pytest.raises(IndexError, match=r"edge_attention: expected columns in \[0, 7\)"):
-        edgewise.edge_attention(q, k, v, offsets, columns)
+        raw.edge_attention(q, k, v, offsets, columns)
     with pytest.raises(IndexError, match=r"edge_credit: expected columns in \[0, 7\)"):
-        edgewise.edge_credit(q, q, k, v, offsets, columns)
+        raw.edge_credit(q, q, k, v, offsets, columns)
     with pytest.raises(ValueError, match="bernoulli, poisson; got 'gauss'"):
-        edgewise.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), law="gauss")
+        raw.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), law="gauss")
     with pytest.raises(ValueError, match="auto, direct, fastrg"):
-        edgewise.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), sampler="magic")
+        raw.sample_sbm_edges(torch.rand(1, 1, 2, 2), torch.rand(1, 1, 2, 2), sampler="magic")
     with pytest.raises(ValueError, match="finite and not negative"):
-        edgewise.sample_sbm_edges(torch.full((1, 1, 2, 2), float("nan")), torch.rand(1, 1, 2, 2))
+        raw.sample_sbm_edges(torch.full((1, 1, 2, 2), float("nan")), torch.rand(1, 1, 2, 2))
 
 
 def test_a_missing_library_says_what_to_do():

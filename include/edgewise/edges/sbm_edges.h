@@ -61,6 +61,19 @@ struct SbmEdgesOptions {
 };
 std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& options);
 
+// The parameters of SbmEdges by themselves.
+struct SbmTensors {
+  at::Tensor clusters;     // [H, C, D]
+  at::Tensor mlp_weight1;  // [G, D, D], G = 1 (shared) or H
+  at::Tensor mlp_bias1;    // [G, D]
+  at::Tensor mlp_weight2;  // [G, D, D]
+  at::Tensor mlp_bias2;    // [G, D]
+};
+
+// What SbmEdges with these parameters chooses, without a module. The graph of the choice reaches them.
+EdgeChoice choose_sbm_edges(const SbmEdgesOptions& options, const SbmTensors& tensors,
+                            const EdgeRequest& request, bool training);
+
 class SbmEdgesImpl : public EdgeSource {
  public:
   explicit SbmEdgesImpl(SbmEdgesOptions options);
@@ -77,13 +90,12 @@ class SbmEdgesImpl : public EdgeSource {
   void pretty_print(std::ostream& stream) const override;
 
   SbmEdgesOptions options;
-  at::Tensor clusters;     // [H, C, D]
-  at::Tensor mlp_weight1;  // [G, D, D], G = 1 (shared) or H
-  at::Tensor mlp_bias1;    // [G, D]
-  at::Tensor mlp_weight2;  // [G, D, D]
-  at::Tensor mlp_bias2;    // [G, D]
+  at::Tensor clusters, mlp_weight1, mlp_bias1, mlp_weight2, mlp_bias2;  // as in SbmTensors
 
  private:
+  friend EdgeChoice choose_sbm_edges(const SbmEdgesOptions& options, const SbmTensors& tensors,
+                                     const EdgeRequest& request, bool training);
+  SbmEdgesImpl(const SbmEdgesOptions& options, const SbmTensors& tensors);  // of which none is a parameter
   EdgeChoice choose_squares(const EdgeRequest& request) const;
   EdgeChoice choose_grown_squares(const EdgeRequest& request) const;
   double membership_shift() const;  // logit(sqrt(initial_density))

@@ -9,8 +9,10 @@
 #include <ATen/ops/matmul.h>
 #include <torch/nn/init.h>
 
+#include <array>
 #include <cmath>
 #include <ostream>
+#include <vector>
 
 #include "edges/sbm/sbm_pairs.h"
 #include "edges/square_patterns.h"
@@ -83,7 +85,9 @@ std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& o) {
                 << (o.self_loops ? ", self_loops" : "");
 }
 
-SbmEdgesImpl::SbmEdgesImpl(SbmEdgesOptions given) : options(given) {
+namespace {
+
+void check_options(const SbmEdgesOptions& options) {
   TORCH_CHECK_VALUE(options.num_heads > 0 && options.head_dim > 0 && options.clusters > 0,
                     "SbmEdges: expected heads, head_dim and clusters of at least 1; got ", options.num_heads,
                     ", ", options.head_dim, " and ", options.clusters);
@@ -106,13 +110,54 @@ SbmEdgesImpl::SbmEdgesImpl(SbmEdgesOptions given) : options(given) {
                     "SbmEdges: expected probe_unit 1 (probes one by one) or 16 (squares of 16 queries and "
                     "keys); got ",
                     options.probe_unit);
+}
+
+// The sizes of SbmTensors, in their order.
+std::array<std::vector<int64_t>, 5> tensor_sizes(const SbmEdgesOptions& options) {
   const int64_t groups = options.shared_mlp ? 1 : options.num_heads, dim = options.head_dim;
-  clusters = register_parameter("clusters", at::empty({options.num_heads, options.clusters, dim}));
-  mlp_weight1 = register_parameter("mlp_weight1", at::empty({groups, dim, dim}));
-  mlp_bias1 = register_parameter("mlp_bias1", at::empty({groups, dim}));
-  mlp_weight2 = register_parameter("mlp_weight2", at::empty({groups, dim, dim}));
-  mlp_bias2 = register_parameter("mlp_bias2", at::empty({groups, dim}));
+  const std::vector<int64_t> weight = {groups, dim, dim}, bias = {groups, dim};
+  return {{{options.num_heads, options.clusters, dim}, weight, bias, weight, bias}};
+}
+
+}  // namespace
+
+SbmEdgesImpl::SbmEdgesImpl(SbmEdgesOptions given) : options(given) {
+  check_options(options);
+  const auto sizes = tensor_sizes(options);
+  clusters = register_parameter("clusters", at::empty(sizes[0]));
+  mlp_weight1 = register_parameter("mlp_weight1", at::empty(sizes[1]));
+  mlp_bias1 = register_parameter("mlp_bias1", at::empty(sizes[2]));
+  mlp_weight2 = register_parameter("mlp_weight2", at::empty(sizes[3]));
+  mlp_bias2 = register_parameter("mlp_bias2", at::empty(sizes[4]));
   reset_parameters();
+}
+
+SbmEdgesImpl::SbmEdgesImpl(const SbmEdgesOptions& given, const SbmTensors& tensors)
+    : options(given),
+      clusters(tensors.clusters),
+      mlp_weight1(tensors.mlp_weight1),
+      mlp_bias1(tensors.mlp_bias1),
+      mlp_weight2(tensors.mlp_weight2),
+      mlp_bias2(tensors.mlp_bias2) {
+  check_options(options);
+  const auto sizes = tensor_sizes(options);
+  const auto check = [&](const char* name, const at::Tensor& tensor, size_t index) {
+    TORCH_CHECK_VALUE(tensor.defined() && tensor.sizes() == at::IntArrayRef(sizes[index]),
+                      "SbmEdges: expected ", name, " ", at::IntArrayRef(sizes[index]), "; got ",
+                      tensor.defined() ? c10::str(tensor.sizes()) : "none");
+  };
+  check("clusters", clusters, 0);
+  check("mlp_weight1", mlp_weight1, 1);
+  check("mlp_bias1", mlp_bias1, 2);
+  check("mlp_weight2", mlp_weight2, 3);
+  check("mlp_bias2", mlp_bias2, 4);
+}
+
+EdgeChoice choose_sbm_edges(const SbmEdgesOptions& options, const SbmTensors& tensors,
+                            const EdgeRequest& request, bool training) {
+  SbmEdgesImpl model(options, tensors);
+  model.train(training);
+  return model.choose(request);
 }
 
 void SbmEdgesImpl::reset_parameters() {

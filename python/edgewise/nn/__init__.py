@@ -1,0 +1,9 @@
+"""Modules: attention whose heads compute only chosen edges, and the sources that choose them."""
+
+from .attention import MultiheadEdgeAttention, add_density_penalty
+from .sbm import SbmEdges
+from .sources import AttentionCall, EdgeSource, FullEdges, FunctionEdges, GivenEdges, WindowEdges
+from .transformer import EdgeTransformerEncoderLayer
+
+__all__ = ["AttentionCall", "EdgeSource", "EdgeTransformerEncoderLayer", "FullEdges", "FunctionEdges", "GivenEdges",
+           "MultiheadEdgeAttention", "SbmEdges", "WindowEdges", "add_density_penalty"]

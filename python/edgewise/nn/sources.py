@@ -1,0 +1,254 @@
+"""Edge sources: they decide which edges a layer computes.
+
+A source of one's own derives from EdgeSource and implements ``choose``:
+
+    class Nearest(edgewise.nn.EdgeSource):
+        def __init__(self, dim):
+            super().__init__()
+            self.query, self.key = torch.nn.Linear(dim, 16), torch.nn.Linear(dim, 16)
+
+        def choose(self, query, key):                       # [B, H, L, D], [B, H, S, D]
+            return torch.sigmoid(self.query(query) @ self.key(key).mT)
+
+What it returns is one of
+
+- probabilities [B, H, L, S] of pairs (or of shapes that broadcast to it): edges are drawn from them, and in training the
+  loss reaches them, also those of absent edges, of which a few are probed;
+- a boolean mask of that shape, or an EdgeSet: the edges themselves.
+
+Masks are no concern of a source: attention takes out what padding and causality forbid.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .._ops import backward_follows, cast_together, draw_seed, is_plain, ops
+from .._ops import call as run
+from ..edge_set import EdgeSet
+from ..functional import edge_attention
+from ..recording import is_recording, tell
+
+__all__ = ["AttentionCall", "EdgeSource", "FullEdges", "FunctionEdges", "GivenEdges", "WindowEdges"]
+
+_modules = 0
+
+
+def _next_number() -> int:
+    """Tells modules apart: in evaluation each draws its own edges, the same every time."""
+    global _modules
+    _modules += 1
+    return _modules
+
+
+@dataclass
+class AttentionCall:
+    """One call of attention: what a source attends for."""
+
+    query: torch.Tensor  # [B, H, L, D]
+    key: torch.Tensor  # [B, Hk, S, D]
+    value: torch.Tensor  # [B, Hk, S, Dv]
+    key_mask: torch.Tensor | None = None  # [B, S] bool, true = valid token
+    is_causal: bool = False
+    scale: float | None = None
+    dropout_p: float = 0.0
+    without: EdgeSet | None = None  # pairs that are taken out of a pattern
+
+
+class EdgeSource(torch.nn.Module):
+    """Decides which edges a layer computes; see the top of this module.
+
+    The options are those of sources that return probabilities.
+
+    Args:
+        probe_rate: share of the absent pairs that is probed in training: what would adding them have done?
+        probes_per_row: at most so many per query on average.
+        present_form: how present edges are judged, "softmax" or "leave_one_out" (docs/math.md).
+        seed: of the draws in evaluation; by default every module has its own.
+    """
+
+    def __init__(self, *, probe_rate: float = 0.02, probes_per_row: int = 64, present_form: str = "softmax",
+                 seed: int | None = None):
+        super().__init__()
+        #: Of the draws in evaluation: a number, or seed, step, layer and first item of a random stream.
+        self.evaluation_seed: int | tuple[int, ...] = _next_number() if seed is None else seed
+        self.options = f"probe_rate={probe_rate} probes_per_row={probes_per_row} present_form={present_form} probe_unit=1"
+
+    def choose(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | EdgeSet:
+        raise NotImplementedError(f"{type(self).__name__}: expected a method choose(query, key) that returns probabilities or "
+                                  "an EdgeSet; see edgewise.nn.EdgeSource")
+
+    def draw_seed(self) -> torch.Tensor:
+        """In training from torch's generator; in evaluation always the same."""
+        if self.training:
+            return draw_seed()
+        numbers = self.evaluation_seed if isinstance(self.evaluation_seed, tuple) else (self.evaluation_seed,)
+        return torch.tensor(numbers, dtype=torch.int64, device="cpu")
+
+    def attend(self, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Output [B, H, L, Dv], and the learner's differentiable density [H], None for patterns."""
+        chosen = self.choose(call.query, call.key)
+        if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
+            chosen = EdgeSet.from_mask(chosen)
+        if isinstance(chosen, EdgeSet):
+            return self._attend_given(call, chosen), None
+        if not isinstance(chosen, torch.Tensor):
+            raise TypeError(f"{type(self).__name__}.choose: expected probabilities or an EdgeSet; got {type(chosen).__name__}")
+        return self._attend_drawn(call, chosen)
+
+    def _attend_given(self, call: AttentionCall, edges: EdgeSet) -> torch.Tensor:
+        if call.without is not None:
+            edges = edges - call.without
+        if is_recording():
+            tell(*_counted(call, edges))
+        return edge_attention(call.query, call.key, call.value, edges, call.dropout_p, call.is_causal, call.scale, True,
+                              key_mask=call.key_mask)
+
+    def _attend_drawn(self, call: AttentionCall, probabilities: torch.Tensor):
+        refuse_mask(type(self).__name__, call)
+        query, key, value = cast_together(call.query, call.key, call.value)
+        shape = (*query.shape[:3], key.shape[2])
+        probabilities = probabilities.float().expand(shape)
+        seed = self.draw_seed()
+        allowed = _allowed(call, shape)
+        known = (call.key_mask, seed, self.options, self.training, call.is_causal)
+        if is_plain(query, key, value, probabilities):
+            output, density = ops.attend_drawn(query, key, value, probabilities, *known, call.scale, call.dropout_p)
+        else:
+            output, density, _ = run("drawn_attention", query, key, value, probabilities, *known, call.scale, call.dropout_p,
+                                     backward_follows(query, key, value, probabilities))
+        penalty = (probabilities * allowed).sum((0, 2, 3)) / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
+        if is_recording():
+            tell(density, penalty, lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
+        return output, penalty
+
+    def extra_repr(self) -> str:
+        return self.options
+
+
+class FunctionEdges(EdgeSource):
+    """A source from a function of query and key, which returns what ``EdgeSource.choose`` may.
+
+    >>> source = FunctionEdges(lambda query, key: torch.sigmoid(query @ key.mT))
+    """
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | EdgeSet], **options):
+        super().__init__(**options)
+        self.function = function
+
+    def choose(self, query, key):
+        return self.function(query, key)
+
+
+class GivenEdges(EdgeSource):
+    """The same edges in every call: of a graph, of a document's structure. Not part of the state dict."""
+
+    def __init__(self, edges: EdgeSet):
+        super().__init__()
+        if not isinstance(edges, EdgeSet):
+            raise TypeError(f"GivenEdges: expected an EdgeSet; got {type(edges).__name__}")
+        self.edges = edges
+
+    def choose(self, query, key):
+        self.edges = self.edges.to(query.device)
+        return self.edges
+
+    def extra_repr(self) -> str:
+        return repr(self.edges)
+
+
+class _Pattern(EdgeSource):
+    """Edges that follow from the lengths alone."""
+
+    def choose(self, query, key):
+        # Where a compiled program leaves lengths open, index() settles them: a pattern is of one length.
+        queries, keys = operator.index(query.shape[2]), operator.index(key.shape[2])
+        return _pattern(type(self), self.arguments(), queries, keys, str(query.device))
+
+    @staticmethod
+    def make(arguments: tuple, queries: int, keys: int, device: str) -> EdgeSet:
+        raise NotImplementedError
+
+    def arguments(self) -> tuple:
+        return ()
+
+
+@torch._dynamo.assume_constant_result  # a compiled program holds the edges, and does not make them anew in every step
+def _pattern(kind: type, arguments: tuple, queries: int, keys: int, device: str) -> EdgeSet:
+    return _kept_pattern(kind, arguments, queries, keys, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_pattern(kind, arguments, queries, keys, device):
+    return kind.make(arguments, queries, keys, device)
+
+
+class WindowEdges(_Pattern):
+    """Keys within ``width`` tokens on each side of the query; with ``unit=16`` all squares that this touches."""
+
+    def __init__(self, width: int, unit: int = 1):
+        super().__init__()
+        self.width, self.unit = width, unit
+
+    @staticmethod
+    def make(arguments, queries, keys, device):
+        if queries != keys:
+            raise ValueError(f"WindowEdges: expected as many queries as keys; got {queries} and {keys}")
+        width, unit = arguments
+        return EdgeSet.window(queries, width, unit=unit, device=device)
+
+    def arguments(self):
+        return self.width, self.unit
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}, unit={self.unit}"
+
+
+class FullEdges(_Pattern):
+    """Every pair: dense attention by the kernels over edges, to compare with."""
+
+    def __init__(self, unit: int = 1):
+        super().__init__()
+        self.unit = unit
+
+    @staticmethod
+    def make(arguments, queries, keys, device):
+        return EdgeSet.full(queries, keys, unit=arguments[0], device=device)
+
+    def arguments(self):
+        return (self.unit,)
+
+
+def refuse_mask(name: str, call: AttentionCall) -> None:
+    if call.without is not None:
+        raise NotImplementedError(f"{name}: attn_mask is for edge sources that return an EdgeSet; got one beside learned edges. "
+                                  "Causality is is_causal=True, padding key_padding_mask")
+
+
+def _allowed(call: AttentionCall, shape) -> torch.Tensor:
+    """The pairs that take part: [B or 1, 1, L, S] bool."""
+    batch, _, queries, keys = shape
+    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=call.query.device)
+    if call.key_mask is not None:
+        allowed = allowed & call.key_mask.view(batch, 1, 1, keys)
+        if queries == keys:
+            allowed = allowed & call.key_mask.view(batch, 1, queries, 1)
+    return allowed.tril() if call.is_causal else allowed
+
+
+def _counted(call: AttentionCall, edges: EdgeSet):
+    """What a pattern tells a record: density of the edges that are computed over the pairs that might be."""
+    shape = (*call.query.shape[:3], call.key.shape[2])
+    allowed = torch.ones(1, 1, *shape[2:], dtype=torch.bool, device=call.query.device)
+    if call.key_mask is not None:
+        allowed = allowed & call.key_mask.view(shape[0], 1, 1, shape[3])
+    if call.is_causal:
+        allowed = allowed.tril()
+    kept = (edges.to_dense() & allowed).expand(shape)
+    density = kept.sum((0, 2, 3)).double() / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
+    return density, None, lambda: edges

@@ -1,0 +1,256 @@
+"""edgewise.nn: sources, MultiheadEdgeAttention, EdgeTransformerEncoderLayer, record()."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import edgewise
+from edgewise import EdgeSet
+from edgewise.nn import (EdgeSource, EdgeTransformerEncoderLayer, FullEdges, FunctionEdges, GivenEdges,
+                         MultiheadEdgeAttention, SbmEdges, WindowEdges)
+
+
+class Nearest(EdgeSource):
+    """The source of the documents."""
+
+    def __init__(self, dim, **options):
+        super().__init__(**options)
+        self.query, self.key = nn.Linear(dim, 16), nn.Linear(dim, 16)
+
+    def choose(self, query, key):
+        return torch.sigmoid(self.query(query) @ self.key(key).mT)
+
+
+SOURCES = {
+    "dense": lambda: None,
+    "window": lambda: WindowEdges(5),
+    "window squares": lambda: WindowEdges(5, unit=16),
+    "full": FullEdges,
+    "given": lambda: EdgeSet.window(40, 9),
+    "function": lambda: lambda query, key: torch.sigmoid(query @ key.mT),
+    "own": lambda: Nearest(8),
+    "sbm": lambda: SbmEdges(4, 8),
+    "sbm squares": lambda: SbmEdges(4, 8, unit=16, window=0),
+    "sbm and window": lambda: SbmEdges(4, 8, window=2),
+    "sbm paper": lambda: SbmEdges(4, 8, preset="paper"),
+    "sbm published": lambda: SbmEdges(4, 8, preset="published"),
+}
+LEARNERS = [name for name in SOURCES if name in ("function", "own") or name.startswith("sbm")]
+
+
+@pytest.fixture(params=SOURCES)
+def attention(request):
+    torch.manual_seed(1)
+    return MultiheadEdgeAttention(32, 4, SOURCES[request.param](), density_weight=0.1)
+
+
+def padded(batch=3, length=40):
+    """True = padding, as in PyTorch."""
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    mask[1, 29:] = True
+    return mask
+
+
+def test_shapes_gradients_and_record(attention):
+    x = torch.randn(3, 40, 32, requires_grad=True)
+    with edgewise.record(edges=True) as seen:
+        out, weights = attention(x)
+    assert out.shape == x.shape and weights is None
+    out.square().sum().backward()
+    for name, parameter in attention.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+    if attention.edges is None:
+        return
+    assert seen.density.shape == (1, 4) and len(seen.edges) == 1
+    assert 0 < seen.density.min() and seen.density.max() <= 1
+    counts = seen.edges[0].counts().double().expand(3 if seen.edges[0].shape[0] == 1 else -1, 4).mean(0) / (40 * 40)
+    torch.testing.assert_close(seen.density[0], counts)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_padding_and_the_future_are_never_seen(attention, is_causal):
+    x, mask = torch.randn(3, 40, 32), padded()
+    attention.eval()  # the same random numbers in both calls
+    out, _ = attention(x, key_padding_mask=mask, is_causal=is_causal)
+    changed = x.clone()
+    changed[1, 29:] = 100.0
+    again, _ = attention(changed, key_padding_mask=mask, is_causal=is_causal)
+    torch.testing.assert_close(again[~mask], out[~mask])
+    if is_causal and not isinstance(attention.edges, (FunctionEdges, Nearest)):  # those look at every token
+        later = x.clone()
+        later[:, 20:] += 1
+        torch.testing.assert_close(attention(later, key_padding_mask=mask, is_causal=True)[0][:, :20], out[:, :20])
+    with edgewise.record(edges=True) as seen:
+        attention(x, key_padding_mask=mask, is_causal=is_causal)
+    assert (seen.density <= 1).all()
+
+
+def test_evaluation_is_repeatable_and_training_follows_the_seed(attention):
+    x = torch.randn(2, 40, 32)
+    learns = attention.edges is not None and attention.edges.attend.__func__ is not None and any(
+        isinstance(attention.edges, kind) for kind in (SbmEdges, Nearest, FunctionEdges))
+    torch.manual_seed(5)
+    first, second = attention(x)[0], attention(x)[0]
+    torch.manual_seed(5)
+    assert torch.equal(attention(x)[0], first) and torch.equal(first, second) != learns
+    attention.eval()
+    assert torch.equal(attention(x)[0], attention(x)[0])
+
+
+def test_deepcopy_pickle_and_state_dict(attention):
+    if isinstance(attention.edges, FunctionEdges):
+        pytest.skip("a lambda cannot be pickled")
+    x = torch.randn(2, 40, 32)
+    attention(x)[0].sum().backward()  # also after a step
+    attention.eval()
+    expected = attention(x)[0]
+    assert torch.equal(copy.deepcopy(attention)(x)[0], expected)
+    assert torch.equal(pickle.loads(pickle.dumps(attention))(x)[0], expected)
+    other = copy.deepcopy(attention)
+    for parameter in other.parameters():
+        nn.init.zeros_(parameter)
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(other(x)[0], expected)
+
+
+def test_takes_the_weights_of_torchs_attention():
+    theirs = nn.MultiheadAttention(32, 4, batch_first=True)
+    x, mask = torch.randn(3, 40, 32), padded()
+    for edges in (None, FullEdges(), FullEdges(unit=16)):
+        mine = MultiheadEdgeAttention(32, 4, edges)
+        mine.load_state_dict(theirs.state_dict())
+        torch.testing.assert_close(mine(x)[0], theirs(x, x, x, need_weights=False)[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(mine(x, x, x, mask)[0], theirs(x, x, x, mask, need_weights=False)[0], atol=1e-5, rtol=1e-5)
+        y = torch.randn(3, 17, 32)
+        torch.testing.assert_close(mine(y, x, x, mask)[0], theirs(y, x, x, mask, need_weights=False)[0], atol=1e-5, rtol=1e-5)
+        forbidden = torch.rand(40, 40) < 0.5
+        forbidden.fill_diagonal_(False)
+        torch.testing.assert_close(mine(x, attn_mask=forbidden)[0], theirs(x, x, x, attn_mask=forbidden, need_weights=False)[0],
+                                   atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(mine(x[0])[0], theirs(x[0], x[0], x[0], need_weights=False)[0], atol=1e-5, rtol=1e-5)
+    learned = MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))
+    missing, unexpected = learned.load_state_dict(theirs.state_dict(), strict=False)
+    assert not unexpected and all(name.startswith("edges.") for name in missing)
+
+
+def test_batch_second():
+    first, second = MultiheadEdgeAttention(32, 4, WindowEdges(3)), MultiheadEdgeAttention(32, 4, WindowEdges(3), batch_first=False)
+    second.load_state_dict(first.state_dict())
+    x = torch.randn(3, 40, 32)
+    torch.testing.assert_close(second(x.transpose(0, 1))[0].transpose(0, 1), first(x)[0])
+
+
+def test_layer_takes_the_weights_of_torchs_layer():
+    x, mask = torch.randn(3, 40, 32), padded()
+    for norm_first in (False, True):
+        options = dict(dim_feedforward=64, activation="gelu", norm_first=norm_first, batch_first=True)
+        theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, **options), 2, enable_nested_tensor=False).eval()
+        mine = nn.TransformerEncoder(EdgeTransformerEncoderLayer(32, 4, FullEdges(), **options), 2,
+                                     enable_nested_tensor=False).eval()
+        mine.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(mine(x), theirs(x), atol=1e-5, rtol=1e-5)
+            valid = ~mask
+            torch.testing.assert_close(mine(x, src_key_padding_mask=mask)[valid], theirs(x, src_key_padding_mask=mask)[valid],
+                                       atol=1e-5, rtol=1e-5)
+            future = nn.Transformer.generate_square_subsequent_mask(40)
+            torch.testing.assert_close(mine(x, future, is_causal=True), theirs(x, future, is_causal=True), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(mine(x, future), theirs(x, future), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_penalty_needs_no_bookkeeping(name):
+    """Its gradient is that of a loss to which it was added by hand."""
+    torch.manual_seed(2)
+    injected = MultiheadEdgeAttention(32, 4, SOURCES[name](), density_weight=0.7)
+    by_hand = MultiheadEdgeAttention(32, 4, SOURCES[name]())
+    by_hand.load_state_dict(injected.state_dict())
+    x = torch.randn(2, 40, 32)
+    torch.manual_seed(9)
+    injected(x)[0].square().sum().backward()
+    torch.manual_seed(9)
+    with edgewise.record() as seen:
+        out = by_hand(x)[0]
+    assert seen.penalty.shape == (1, 4)
+    (out.square().sum() + 0.7 * seen.penalty.mean()).backward()
+    for (name, a), b in zip(injected.named_parameters(), by_hand.parameters()):
+        torch.testing.assert_close(a.grad, b.grad, msg=name)
+    injected.eval()
+    with edgewise.record():
+        assert torch.equal(injected(x)[0], injected(x)[0])
+
+
+@pytest.mark.parametrize("name", ["own", "sbm", "sbm squares"])
+def test_a_penalty_lowers_the_density(name):
+    torch.manual_seed(0)
+    attention = MultiheadEdgeAttention(32, 4, SOURCES[name](), density_weight=3.0)
+    optimizer = torch.optim.Adam(attention.edges.parameters(), lr=2e-2)
+    x = torch.randn(4, 40, 32)
+
+    def density():
+        with edgewise.record() as seen, torch.no_grad():
+            attention(x)
+        return seen.density.mean().item()
+
+    fixed = 0.36 if name == "sbm squares" else 0  # its window of a query's own group
+    before = density()
+    for _ in range(60):
+        optimizer.zero_grad()
+        attention(x)[0].mean().backward()
+        optimizer.step()
+    assert density() - fixed < 0.5 * (before - fixed)
+
+
+def test_the_effect_of_an_edge_is_what_its_probability_receives():
+    """For a loss that is linear in the output: the mean over draws is the slope of the expectation, by enumeration."""
+    torch.manual_seed(0)
+    double = lambda *shape: torch.randn(*shape, dtype=torch.float64)
+    query, key, value, weight = double(1, 1, 1, 4), double(1, 1, 3, 4), double(1, 1, 3, 4), double(1, 1, 1, 4)
+    p = torch.tensor([[[[0.3, 0.6, 0.5]]]], dtype=torch.float32)
+    sets = [torch.tensor([[[[bool(n >> j & 1) for j in range(3)]]]]) for n in range(8)]
+    outs = [(edgewise.edge_attention(query, key, value, EdgeSet.from_mask(mask)) * weight).sum() for mask in sets]
+    exact = p.double().clone().requires_grad_()
+    expectation = sum(torch.where(mask, exact, 1 - exact).prod() * out for mask, out in zip(sets, outs))
+    expected, = torch.autograd.grad(expectation, exact)
+
+    draws = 20_000
+    many = lambda x: x.expand(draws, -1, -1, -1)
+    learned = p.clone().requires_grad_()
+    source = FunctionEdges(lambda q, k: learned, probe_rate=0.5, probes_per_row=0, present_form="leave_one_out")
+    call = edgewise.nn.AttentionCall(many(query), many(key), many(value))
+    torch.manual_seed(1)
+    output, _ = source.attend(call)
+    grad, = torch.autograd.grad((output * weight).sum() / draws, learned)
+    torch.testing.assert_close(grad.double(), expected, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: MultiheadEdgeAttention(30, 4), ValueError, "multiple of num_heads"),
+    (lambda: MultiheadEdgeAttention(32, 4, 7), TypeError, "expected edges to be"),
+    (lambda: MultiheadEdgeAttention(32, 4, dropout=1.0), ValueError, "dropout"),
+    (lambda: MultiheadEdgeAttention(32, 4)(torch.zeros(2, 5, 31)), ValueError, r"query \[B, N, 32\]"),
+    (lambda: MultiheadEdgeAttention(32, 4)(torch.zeros(2, 5, 32), need_weights=True), NotImplementedError, "record"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.zeros(2, 5, 32), key_padding_mask=torch.zeros(2, 4)), ValueError,
+     r"key_padding_mask \[2, 5\]"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.zeros(2, 5, 32), attn_mask=torch.ones(5, 5, dtype=torch.bool)),
+     NotImplementedError, "is_causal=True"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8, unit=16))(torch.zeros(2, 40, 32), is_causal=True), ValueError, "window"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(2, 16))(torch.zeros(2, 5, 32)), ValueError, "clusters"),
+    (lambda: MultiheadEdgeAttention(32, 4, lambda q, k: q @ k.mT)(torch.randn(2, 5, 32)), ValueError, "sigmoid"),
+    (lambda: MultiheadEdgeAttention(32, 4, lambda q, k: 3)(torch.randn(2, 5, 32)), TypeError, "probabilities or an EdgeSet"),
+    (lambda: MultiheadEdgeAttention(32, 4, EdgeSource())(torch.randn(2, 5, 32)), NotImplementedError, "choose"),
+    (lambda: MultiheadEdgeAttention(32, 4, WindowEdges(2))(torch.zeros(2, 5, 32), torch.zeros(2, 6, 32)), ValueError, "as many"),
+    (lambda: SbmEdges(4, 8, preset="best"), ValueError, "edgewise, paper or published"),
+    (lambda: SbmEdges(4, 8, unit=4), ValueError, "unit 1"),
+    (lambda: SbmEdges(4, 8, initial_density=1.5), ValueError, "initial_density"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8, probe_ratio=1))(torch.zeros(2, 5, 32)), ValueError, "probe_ratio"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8, sampler="fast"))(torch.zeros(2, 5, 32)), ValueError, "auto, direct"),
+    (lambda: EdgeTransformerEncoderLayer(32, 4, activation="swish"), ValueError, "relu, gelu"),
+    (lambda: GivenEdges(3), TypeError, "EdgeSet"),
+])
+def test_refuses_with_a_sentence(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
