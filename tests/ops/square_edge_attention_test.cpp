@@ -359,7 +359,10 @@ TEST(SquareEdgeAttentions, ExplainedAsSquares) {
   const SquareHead head({1, 1, 40, 37}, 80);
   const AttentionChoice choice =
       explain_attention(head.query, head.key, head.value, head.edges(at::ones({1, 1, 3, 3}, at::kBool)));
-  EXPECT_EQ(choice.implementation, "squares");
+  EXPECT_EQ(choice.implementation, "cpu squares");
+  ASSERT_EQ(choice.kernels.size(), 3U);
+  EXPECT_EQ(choice.kernels[0].refusal, "");
+  EXPECT_THAT(choice.kernels[1].refusal, HasSubstr("not on a GPU"));
   EXPECT_EQ(choice.cpu_level, "scalar");
 }
 

@@ -42,8 +42,9 @@ SquareForward cuda_square_forward(const SquareCall& call) {
 SquareBackward cuda_square_backward(const SquareCall& call, const SquareForward& forward,
                                     const at::Tensor& grad_output, const SquareCredit& credit) {
   const c10::cuda::CUDAGuard guard(call.query.device());
-  return square_backward_by_kernels(call, forward, grad_output, credit, products(), graph::current_stream(),
-                                    graph::check_launch);
+  const auto like_query = [&](const at::Tensor& x) { return x.to(call.query.scalar_type()); };
+  return square_backward_by_kernels(call, {like_query(forward.output), forward.lse}, like_query(grad_output),
+                                    credit, products(), graph::current_stream(), graph::check_launch);
 }
 
 }  // namespace edgewise::ops

@@ -1,7 +1,8 @@
-// Attention over squares: what a call must be, and who computes it.
+// Attention over squares: what a call must be.
 #include "ops/squares/square_attention.h"
 
 #include "graph/checks.h"
+#include "ops/squares/square_kernels.h"
 
 namespace edgewise::ops {
 namespace {
@@ -73,26 +74,18 @@ void check_backward(const SquareCall& call, const SquareForward& forward, const 
                       : graph::check_square_sizes(kName, *credit.probes);
 }
 
-bool on_cuda_kernels(const SquareCall& call) {
-  return call.query.is_cuda() && cuda_square_refusal(call).empty();
-}
-
 }  // namespace
 
-SquareForward square_forward(const SquareCall& call) {
+SquareForward square_forward(const SquareCall& call, functional::Backend backend) {
   check_call("square_forward", call);
-  if (call.query.is_cpu()) return cpu_square_forward(call);
-  return on_cuda_kernels(call) ? cuda_square_forward(call) : reference::square_forward(call);
+  return choose_square_kernel(call, backend).forward(call);
 }
 
 SquareBackward square_backward(const SquareCall& call, const SquareForward& forward,
-                               const at::Tensor& grad_output, const SquareCredit& credit) {
+                               const at::Tensor& grad_output, const SquareCredit& credit,
+                               functional::Backend backend) {
   check_backward(call, forward, grad_output, credit);
-  if (call.query.is_cpu()) return cpu_square_backward(call, forward, grad_output, credit);
-  const auto like_query = [&](const at::Tensor& x) { return x.to(call.query.scalar_type()); };
-  return on_cuda_kernels(call) ? cuda_square_backward(call, {like_query(forward.output), forward.lse},
-                                                      like_query(grad_output), credit)
-                               : reference::square_backward(call, forward, grad_output, credit);
+  return choose_square_kernel(call, backend).backward(call, forward, grad_output, credit);
 }
 
 }  // namespace edgewise::ops

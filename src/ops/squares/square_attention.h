@@ -12,6 +12,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <edgewise/ops/functional.h>
 
 #include <optional>
 #include <string>
@@ -53,11 +54,14 @@ struct SquareBackward {
       std::nullopt;  // with places; where the pass made them anyway
 };
 
-// One for each device, and `reference` in plain ATen over dense masks.
-SquareForward square_forward(const SquareCall& call);
+// By the first kernel that takes the call (square_kernels.h), after a look at what it is.
+SquareForward square_forward(const SquareCall& call,
+                             functional::Backend backend = functional::Backend::kAuto);
 SquareBackward square_backward(const SquareCall& call, const SquareForward& forward,
-                               const at::Tensor& grad_output, const SquareCredit& credit);
+                               const at::Tensor& grad_output, const SquareCredit& credit,
+                               functional::Backend backend = functional::Backend::kAuto);
 
+// In plain ATen over dense masks.
 namespace reference {
 SquareForward square_forward(const SquareCall& call);
 SquareBackward square_backward(const SquareCall& call, const SquareForward& forward,

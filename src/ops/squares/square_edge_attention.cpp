@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "ops/attention/attention_call.h"
+#include "ops/squares/square_kernels.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"
 
@@ -37,19 +38,9 @@ struct SquareState : torch::CustomClassHolder {
   }
 };
 
-bool by_reference(Backend backend, const SquareCall& call) {
-  if (backend == Backend::kReference || backend == Backend::kDense) return true;
-  const std::string refusal = call.query.is_cpu() ? "" : cuda_square_refusal(call);
-  TORCH_CHECK_VALUE(backend == Backend::kAuto || refusal.empty(),
-                    "edge_attention: no kernel over squares takes this call on ", call.query.device(), ": ",
-                    refusal, ". Use Backend::kAuto");
-  return false;
-}
-
 SquareForward forward_of(const SquareState& state, const SquareCall& call) {
   RECORD_FUNCTION("edgewise::edge_attention", {});
-  SquareForward result =
-      by_reference(state.backend, call) ? reference::square_forward(call) : square_forward(call);
+  SquareForward result = square_forward(call, state.backend);
   result.output = state.cleared(result.output);
   return result;
 }
@@ -57,9 +48,7 @@ SquareForward forward_of(const SquareState& state, const SquareCall& call) {
 SquareBackward backward_of(const SquareState& state, const SquareCall& call, const SquareForward& forward,
                            const at::Tensor& grad, const SquareCredit& credit) {
   RECORD_FUNCTION("edgewise::edge_attention_backward", {});
-  SquareBackward result = by_reference(state.backend, call)
-                              ? reference::square_backward(call, forward, state.cleared(grad), credit)
-                              : square_backward(call, forward, state.cleared(grad), credit);
+  SquareBackward result = square_backward(call, forward, state.cleared(grad), credit, state.backend);
   result.query = state.cleared(result.query);
   return result;
 }
@@ -156,17 +145,13 @@ LearnedAttention square_edge_attention(const at::Tensor& query, const at::Tensor
 
 AttentionChoice explain_square_attention(const at::Tensor& query, const at::Tensor& key,
                                          const at::Tensor& value, const EdgeSet& edges) {
+  SquareCall call;
+  call.query = query, call.key = key, call.value = value, call.squares = *edges.squares();
   AttentionChoice result;
-  std::string refusal;
-  if (query.is_cpu()) {
-    result.cpu_level = query.scalar_type() == at::kDouble ? "scalar" : cpu_level();
-  } else {
-    SquareCall call;
-    call.query = query, call.key = key, call.value = value, call.squares = *edges.squares();
-    refusal = cuda_square_refusal(call);
-  }
-  result.kernels = {{"squares", refusal}, {"reference, squares as masked matrices", ""}};
-  result.implementation = result.kernels[refusal.empty() ? 0 : 1].kernel;
+  for (const SquareKernel& kernel : square_kernels())
+    result.kernels.push_back({kernel.name, kernel.refusal(call, Backend::kAuto)});
+  result.implementation = choose_square_kernel(call, Backend::kAuto).name;
+  if (query.is_cpu()) result.cpu_level = query.scalar_type() == at::kDouble ? "scalar" : cpu_level();
   return result;
 }
 
