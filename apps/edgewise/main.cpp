@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   edgewise::app::Action action;
   edgewise::app::add_train(app, action);
   edgewise::app::add_eval(app, action);
+  edgewise::app::add_predict(app, action);
   edgewise::app::add_generate(app, action);
   edgewise::app::add_compare(app, action);
   edgewise::app::add_cost(app, action);

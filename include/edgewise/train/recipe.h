@@ -28,6 +28,7 @@ struct DataRecipe {
   std::string symmetries = "none";
   std::string validation = "own";
   int64_t values = 8;
+  double mask_rate = 0.15;
   bool operator==(const DataRecipe&) const = default;
 };
 
