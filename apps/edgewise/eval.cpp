@@ -1,6 +1,8 @@
 // edgewise eval: a trained run on a split.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <edgewise/data/examples/text_reader.h>
+#include <edgewise/io/atomic_file.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
@@ -17,8 +19,10 @@
 #include "command.h"
 #include "data/datasets.h"
 #include "folders.h"
+#include "predict/answers.h"
 #include "runs.h"
 #include "table.h"
+#include "train/run/run_records.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -30,6 +34,7 @@ struct EvalArguments {
   std::optional<int64_t> seed;
   std::vector<std::string> overrides;
   bool record = false, json = false;
+  std::string predictions;  // a file; empty: none
 };
 
 // On a terminal with a bar while it lasts; in a log with a line now and then when it takes long.
@@ -53,12 +58,6 @@ struct Evaluated {
   int64_t step = 0;
   std::string averages;  // which weights, if not those of the last step; else empty
   train::Evaluation result;
-
-  // Layer by layer, head by head.
-  std::vector<double> densities() const {
-    const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
-    return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
-  }
 };
 
 // best.safetensors of a run with averages has them for its weights; last.safetensors has both, and the
@@ -71,23 +70,10 @@ std::string averages_of(const train::Recipe& recipe, const train::CheckpointInfo
   return text.str();
 }
 
-void add_optional_figures(train::MetricRecord& record, const train::Evaluation& result) {
-  if (result.metric->name != "accuracy") record.push_back({result.metric->name, result.value()});
-  if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
-  if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
-}
-
 // Adds to the run's metrics what the end of its training would have.
 void record(const Evaluated& found, const std::filesystem::path& folder, int64_t last_step) {
-  train::MetricRecord record = {{"kind", std::string("test")},
-                                {"step", last_step},
-                                {"split", found.split},
-                                {"loss", found.result.loss},
-                                {"accuracy", found.result.accuracy},
-                                {"density", found.densities()}};
-  add_optional_figures(record, found.result);
   train::MetricsWriter writer(folder);
-  writer.write(record);
+  writer.write(train::evaluation_record("test", last_step, data::parse_split(found.split), found.result));
   std::cerr << "recorded as the run's test in " << writer.path().string() << "\n";
 }
 
@@ -98,14 +84,14 @@ std::string json_of(const Evaluated& found, const tasks::Task& task, data::Split
                                 {"checkpoint", found.checkpoint},
                                 {"step", found.step},
                                 {"weights", std::string(found.averages.empty() ? "trained" : "averaged")},
-                                {"loss", result.loss},
-                                {"accuracy", result.accuracy},
-                                {"density", result.density.mean().item<double>()},
-                                {"densities", found.densities()},
-                                {"layers", result.density.size(0)},
-                                {"heads", result.density.size(1)},
-                                {"examples", result.examples}};
-  add_optional_figures(record, result);
+                                {"loss", result.loss}};
+  if (result.metric->counts_right) record.emplace_back("accuracy", result.accuracy);
+  record.insert(record.end(), {{"density", result.density.mean().item<double>()},
+                               {"densities", train::values_of(result.density)},
+                               {"layers", result.density.size(0)},
+                               {"heads", result.density.size(1)},
+                               {"examples", result.examples}});
+  train::add_figures(record, result);
   train::MetricRecord beside;
   for (const data::Baseline& baseline : task.baselines(split))
     beside.push_back({baseline.name, baseline.value});
@@ -123,7 +109,13 @@ void print_table(const Evaluated& found, const tasks::Task& task, data::Split sp
   table.add({result.metric->words, shown(*result.metric, result.value())});
   for (const data::Baseline& baseline : task.baselines(split))
     table.add({"  " + baseline.name, shown(*result.metric, baseline.value)});
-  if (result.metric->name != "accuracy") table.add({"accuracy", percent(result.accuracy)});
+  if (result.metric->name != "accuracy" && result.metric->counts_right)
+    table.add({"accuracy", percent(result.accuracy)});
+  for (const tasks::Figure& figure : result.figures)
+    if (figure.name != "accuracy" && figure.name != result.metric->name) {
+      const tasks::Metric& metric = tasks::metric_named(figure.name);
+      table.add({metric.words, shown(metric, figure.value)});
+    }
   table.add({"loss", fixed(result.loss, 4)});
   if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
   if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
@@ -135,6 +127,49 @@ void print_table(const Evaluated& found, const tasks::Task& task, data::Split sp
   }
   table.print(std::cout);
 }
+
+// A line of JSON for every example: where it stood in its file, the right answer, the given one.
+class Predictions {
+ public:
+  Predictions(const std::string& file, const tasks::Task& task, data::Split split)
+      : file_(file), data_(task.data()), split_(split), form_{.reader = task.data().reader()} {
+    const std::vector<int64_t> first = {0};
+    TORCH_CHECK_VALUE(data_.batch(split, first).labels.dim() == 1,
+                      "eval --predictions: expected a task with one answer an example; ", data_.name(),
+                      " has one for every token");
+  }
+
+  void add(const std::vector<int64_t>& indices, const at::Tensor& logits) {
+    const at::Tensor labels = data_.batch(split_, indices).labels;
+    const bool are_numbers = labels.is_floating_point();
+    at::Tensor values = logits.to(at::kCPU, at::kDouble);
+    const data::TextReaderOptions units = form_.reader ? form_.reader->options() : data::TextReaderOptions();
+    if (are_numbers) values = values * units.scale + units.mean;
+    for (size_t item = 0; item < indices.size(); ++item) {
+      const auto place = static_cast<int64_t>(item);
+      nlohmann::ordered_json line = {{"line", data_.line(split_, indices[item])}};
+      if (are_numbers)
+        line["right"] = labels[place].item<double>() * units.scale + units.mean;
+      else
+        line["right"] = class_json(labels[place].item<int64_t>(), form_);
+      add_answer(line, values[place], form_);
+      file_.write(line_of(line));
+    }
+    examples_ += std::ssize(indices);
+  }
+
+  void finish() {
+    file_.commit();
+    std::cerr << counted(examples_, "answer") << " in " << file_.target().string() << "\n";
+  }
+
+ private:
+  io::AtomicFile file_;
+  const data::Dataset& data_;
+  data::Split split_;
+  AnswerForm form_;
+  int64_t examples_ = 0;
+};
 
 int run(const EvalArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
@@ -152,7 +187,7 @@ int run(const EvalArguments& arguments) {
   if (arguments.record) {
     const Run known = read_run(folder.string(), "eval --record");
     TORCH_CHECK_VALUE(!known.test, "eval --record: expected a run that was stopped before its own test; ",
-                      folder.string(), " has one, accuracy ", percent(known.test->accuracy),
+                      folder.string(), " has one, ", known.judged_by, " ", percent(known.test->accuracy),
                       ". Without --record any checkpoint can be evaluated");
     last_step = known.steps;
   }
@@ -169,9 +204,17 @@ int run(const EvalArguments& arguments) {
   options.count_padding = train::density_counts_padding(recipe);
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
+  std::optional<Predictions> predictions;
+  if (!arguments.predictions.empty()) {
+    predictions.emplace(arguments.predictions, *task, split);
+    options.answers = [&](const std::vector<int64_t>& indices, const at::Tensor& logits) {
+      predictions->add(indices, logits);
+    };
+  }
   const train::Evaluation result = evaluate_shown(*model, *task, split, std::move(options));
   const Evaluated found = {arguments.run, arguments.split,           file,
                            info.step,     averages_of(recipe, info), result};
+  if (predictions) predictions->finish();
   if (arguments.record) record(found, folder, last_step);
   if (arguments.json)
     std::cout << json_of(found, *task, split) << "\n";
@@ -204,6 +247,8 @@ void add_eval(CLI::App& app, Action& action) {
   command->add_flag(
       "--record", arguments->record,
       "add the test figures to the run's metrics.jsonl, for a run that was stopped before its own");
+  command->add_option("--predictions", arguments->predictions,
+                      "file for the answer to every example, a line of JSON each");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
   command->callback([&action, arguments] {
     if (arguments->record && arguments->split != "test")

@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   edgewise::app::add_train(app, action);
   edgewise::app::add_sweep(app, action);
   edgewise::app::add_eval(app, action);
+  edgewise::app::add_predict(app, action);
   edgewise::app::add_generate(app, action);
   edgewise::app::add_compare(app, action);
   edgewise::app::add_cost(app, action);

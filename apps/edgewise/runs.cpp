@@ -40,7 +40,7 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
 }  // namespace
 
 bool Run::is_its_start() const {
-  return !recipe.train.weights.empty() && best_validation >= 0 && best_step == 0;
+  return !recipe.train.weights.empty() && is_validated() && best_step == 0;
 }
 
 double TestFigures::mean_density() const {
@@ -61,6 +61,13 @@ double number_of(const train::MetricRecord& record, const char* name) {
 
 namespace {
 
+// The accuracy of an evaluation, or what the record says that it is judged by.
+double judged_share(Run& run, const train::MetricRecord& record) {
+  if (const train::MetricValue* const metric = train::find_metric(record, "metric"))
+    if (const auto* const name = std::get_if<std::string>(metric)) run.judged_by = *name;
+  return number_of(record, run.judged_by.c_str());
+}
+
 // What the records say; `file` names them in messages.
 void read_records(Run& run, const std::vector<train::MetricRecord>& records, const std::string& file,
                   const std::string& command) {
@@ -76,7 +83,7 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
     if (what == "train") {
       add_training(run, record, step, speeds);
     } else if (what == "eval") {
-      const double accuracy = number_of(record, "accuracy");
+      const double accuracy = judged_share(run, record);
       add_point(run.accuracy, step, accuracy);
       const bool in_bits = train::find_metric(record, "bits_per_character") != nullptr;
       const double bits = in_bits ? number_of(record, "bits_per_character") : 0;
@@ -97,11 +104,12 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
         ++run.validations_since_best;
       }
     } else if (what == "test") {
-      TORCH_CHECK_VALUE(number_of(record, "accuracy") >= 0, command,
-                        ": expected an accuracy in the test record of ", file,
+      const double accuracy = judged_share(run, record);
+      TORCH_CHECK_VALUE(train::find_metric(record, run.judged_by.c_str()), command, ": expected ",
+                        run.judged_by == "accuracy" ? "an " : "the figure ", run.judged_by,
+                        " in the test record of ", file,
                         "; it has none. Without that line `edgewise eval RUN --record` writes it anew");
-      run.test = TestFigures{
-          number_of(record, "accuracy"), number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
+      run.test = TestFigures{accuracy, number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
       const auto optional_number = [&](const char* name) {
         return train::find_metric(record, name) ? std::optional(number_of(record, name)) : std::nullopt;
       };

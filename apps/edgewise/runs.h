@@ -15,7 +15,7 @@
 namespace edgewise::app {
 
 struct TestFigures {
-  double accuracy = 0, loss = 0;
+  double accuracy = 0, loss = 0;            // accuracy: or what the run is judged by in its place
   std::vector<double> density;              // layer by layer, head by head
   std::optional<double> bits;               // per character, of texts
   std::optional<double> precision, recall;  // of the chosen edges, for tasks that know the right ones
@@ -30,12 +30,14 @@ struct Run {
   train::Series loss, density, accuracy;  // over steps: training loss and mean density, validation accuracy
   train::Series bits;                     // per character in validation, of texts
   train::Series precision, recall;  // of the chosen edges in validation, for tasks that know the right ones
-  std::vector<train::Series> head_densities;       // in training, one per layer and head
-  std::vector<std::string> head_names;             // "layer 0, head 1"
-  std::optional<TestFigures> test;                 // of the best checkpoint; none before the end, but
-  bool is_best_look = false;                       // the best validation where the test set validates
-  double best_validation = -1, best_density = -1;  // mean density in the same validation
-  std::optional<double> best_bits;                 // per character in validation, of texts
+  std::vector<train::Series> head_densities;          // in training, one per layer and head
+  std::vector<std::string> head_names;                // "layer 0, head 1"
+  std::optional<TestFigures> test;                    // of the best checkpoint; none before the end, but
+  bool is_best_look = false;                          // the best validation where the test set validates
+  static constexpr double kNone = -2;                 // below any accuracy and any correlation
+  double best_validation = kNone, best_density = -1;  // mean density in the same validation
+  std::string judged_by = "accuracy";                 // the share that stands in its place
+  std::optional<double> best_bits;                    // per character in validation, of texts
   int64_t best_step = 0;
   int64_t validations_since_best = 0;
   int64_t steps = 0;               // the last that any record is of
@@ -43,6 +45,7 @@ struct Run {
   double peak_memory_mb = 0;
   // Whether its best weights are those of another run that it began with, and its figures that run's.
   bool is_its_start() const;
+  bool is_validated() const { return best_validation > kNone; }
 };
 
 // Throws when the folder holds no run; `command` begins the message.

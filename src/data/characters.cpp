@@ -12,6 +12,7 @@ namespace edgewise::data {
 namespace {
 
 constexpr int64_t kStandardSize = 100'000'000;  // enwik8 and text8
+constexpr const char* kEnwik8Checksum = "81838409";  // CRC-32 of the official file
 
 std::vector<uint8_t> read_text(const std::filesystem::path& file) {
   const auto found = find_plain_or_xz(file);
@@ -33,7 +34,10 @@ Characters::Characters(std::string name, std::vector<uint8_t> text, int64_t cont
   TORCH_CHECK_VALUE(!tokens_.empty(), "characters: expected text in ", name_, "; the file is empty");
   const auto length = static_cast<int64_t>(tokens_.size());
   begin_ = {0, length * 9 / 10, length * 95 / 100, length};
-  if (length == kStandardSize) begin_ = {0, 90'000'000, 95'000'000, kStandardSize};
+  if (length == kStandardSize) {
+    begin_ = {0, 90'000'000, 95'000'000, kStandardSize};
+    is_enwik8_ = crc32_text(tokens_) == kEnwik8Checksum;
+  }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest}) {
     TORCH_CHECK_VALUE(size(split) >= 1, "characters: expected at least ", context + 1,
                       " bytes (one context and the byte after it) in the ", to_string(split), " part of ",
@@ -78,7 +82,7 @@ std::vector<Baseline> Characters::baselines(Split split) const {
 }
 
 std::string Characters::summary() const {
-  return name_ + ", " + std::to_string(vocabulary()) + " different characters, in pieces of " +
+  return name_ + (is_enwik8_ ? ", the official enwik8, " : ", ") + std::to_string(vocabulary()) + " different characters, in pieces of " +
          std::to_string(context_);
 }
 

@@ -45,6 +45,12 @@ RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) 
       .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
 }
 
+double Evaluation::value() const {
+  if (metric->of) return metric->of(loss, accuracy);
+  const auto found = std::ranges::find(figures, metric->name, &tasks::Figure::name);
+  return found == figures.end() ? 0 : found->value;
+}
+
 Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
                     const EvaluationOptions& options) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
@@ -63,6 +69,8 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   RightEdges right;
   double loss = 0, pairs = 0;
   int64_t correct = 0, targets = 0;
+  std::vector<int64_t> answered;
+  std::vector<double> answers;
   const std::unique_ptr<data::Order> order = task.evaluation_order(size, options.batch_size);
   std::vector<std::vector<at::Tensor>> memories(static_cast<size_t>(options.draws));  // of models, per draw
   const auto tell_progress = [&] {
@@ -97,7 +105,14 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
       const at::Tensor weighted = output.densities.cpu() * batch_pairs;
       result.density = result.density.defined() ? result.density + weighted : weighted;
     }
-    const tasks::Score score = task.objective().score(logits / static_cast<double>(options.draws), batch);
+    logits = logits / static_cast<double>(options.draws);
+    const tasks::Score score = task.objective().score(logits, batch);
+    if (task.gives_answers()) {
+      const std::vector<double> given = task.answers_of(logits);
+      answered.insert(answered.end(), indices.begin(), indices.end());
+      answers.insert(answers.end(), given.begin(), given.end());
+    }
+    if (options.answers) options.answers(indices, logits);
     loss += score.loss.item<double>();
     correct += score.correct.item<int64_t>();
     targets += task.objective().count_targets(host);
@@ -105,6 +120,7 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
     tell_progress();
   }
   if (result.examples == 0) return result;
+  if (task.gives_answers()) result.figures = task.figures(answered, answers, split);
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
   if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));

@@ -4,9 +4,12 @@
 #include <edgewise/data/associative_recall.h>
 #include <edgewise/data/byte_dataset.h>
 #include <edgewise/data/characters.h>
+#include <edgewise/data/examples/masked_text.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
 #include <edgewise/data/repeated_tokens.h>
+#include <edgewise/tasks/masked_tokens.h>
+#include <edgewise/tasks/text_answers.h>
 
 #include <algorithm>
 #include <deque>
@@ -73,6 +76,15 @@ DatasetPtr open_bytes(const Recipe& recipe) {
   return std::make_shared<data::ByteDataset>(data::load_byte_examples(wanted.path, wanted.name), options);
 }
 
+DatasetPtr open_labelled_text(const Recipe& recipe) {
+  return std::make_shared<data::LabelledText>(recipe.data.path);
+}
+
+DatasetPtr open_masked_text(const Recipe& recipe) {
+  const data::MaskedTextOptions options{.length = recipe.data.length, .mask_rate = recipe.data.mask_rate};
+  return std::make_shared<data::MaskedText>(recipe.data.path, options);
+}
+
 DatasetPtr open_characters(const Recipe& recipe) {
   return std::make_shared<data::Characters>(recipe.data.path, recipe.data.length);
 }
@@ -108,56 +120,70 @@ std::vector<TaskKind> builtin_kinds() {
   const std::vector<std::string> sizes = {"length", "train_size", "validation_size", "test_size", "seed"};
   std::vector<std::string> recall = sizes;
   recall.push_back("values");
-  return {{.name = "repeated_tokens",
-           .meaning = "does a token occur elsewhere in its sequence? (the SBM paper's)",
-           .open = open_repeated_tokens,
-           .task = make_task<tasks::TokenLabels>,
-           .keys = sizes,
-           .noise =
-               [](const Recipe& recipe) {
-                 return NoiseSize{.length = recipe.data.length,
-                                  .vocabulary = recipe.data.length + 1,
-                                  .classes = 2,
-                                  .labels_tokens = true};
-               }},
-          {.name = "associative_recall",
-           .meaning = "which value went with this key?",
-           .open = open_associative_recall,
-           .task = make_task<tasks::TokenLabels>,
-           .keys = recall},
-          {.name = "listops",
-           .meaning = "the value of a nested expression (Long Range Arena)",
-           .open = open_listops,
-           .task = make_task<tasks::SequenceLabels>,
-           .keys = {"fixed_length"},
-           .path = folder("listops", ""),
-           .noise = noise({.length = 2048, .vocabulary = 32, .classes = 10})},
-          byte_kind("image", "CIFAR-10 in grey, pixel by pixel (Long Range Arena)", " --from FOLDER",
-                    {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
-                    {"CIFAR-10 in grey (Long Range Arena's Image)",
-                     "folder with CIFAR-10's binary version, or images-Nx32x32.u8[.xz]", data::import_image}),
-          byte_kind("text", "is a review good or bad? (Long Range Arena)", " --from FOLDER",
-                    {"fixed_length", "validation"},
-                    {"IMDB reviews as bytes (Long Range Arena's Text)",
-                     "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text}),
-          byte_kind("pathfinder", "does a path join two points? (Long Range Arena)", " --generate",
-                    {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
-                    {"Pathfinder, 32 x 32 (Long Range Arena's Pathfinder)",
-                     "folder of the official release (metadata/, imgs/), or one with images-Nx32x32.u8[.xz]",
-                     data::import_pathfinder}),
-          byte_kind("retrieval", "does one document cite the other? (Long Range Arena)", " --from FOLDER",
-                    {"fixed_length"},
-                    {"pairs of documents (Long Range Arena's Retrieval)",
-                     "folder with new_aan_pairs.{train,eval,test}.tsv, or docs.tsv[.xz] and pairs.tsv[.xz]",
-                     data::import_retrieval},
-                    /*towers=*/2),
-          {.name = "characters",
-           .meaning = "the next character of a text, any file",
-           .open = open_characters,
-           .task = make_task<tasks::NextCharacters>,
-           .keys = {"length"},
-           .path = "a text file of any kind; found none; set it with --set data.path=FILE",
-           .is_causal = true}};
+  return {
+      {.name = "repeated_tokens",
+       .meaning = "does a token occur elsewhere in its sequence? (the SBM paper's)",
+       .open = open_repeated_tokens,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = sizes,
+       .noise =
+           [](const Recipe& recipe) {
+             return NoiseSize{.length = recipe.data.length,
+                              .vocabulary = recipe.data.length + 1,
+                              .classes = 2,
+                              .labels_tokens = true};
+           }},
+      {.name = "associative_recall",
+       .meaning = "which value went with this key?",
+       .open = open_associative_recall,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = recall},
+      {.name = "listops",
+       .meaning = "the value of a nested expression (Long Range Arena)",
+       .open = open_listops,
+       .task = make_task<tasks::SequenceLabels>,
+       .keys = {"fixed_length"},
+       .path = folder("listops", ""),
+       .noise = noise({.length = 2048, .vocabulary = 32, .classes = 10})},
+      byte_kind("image", "CIFAR-10 in grey, pixel by pixel (Long Range Arena)", " --from FOLDER",
+                {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
+                {"CIFAR-10 in grey (Long Range Arena's Image)",
+                 "folder with CIFAR-10's binary version, or images-Nx32x32.u8[.xz]", data::import_image}),
+      byte_kind("text", "is a review good or bad? (Long Range Arena)", " --from FOLDER",
+                {"fixed_length", "validation"},
+                {"text of your own as tokens; or IMDB reviews as bytes (Long Range Arena's Text)",
+                 "folder aclImdb, or one with train.tsv[.xz] and test.tsv[.xz]", data::import_text}),
+      byte_kind("pathfinder", "does a path join two points? (Long Range Arena)", " --generate",
+                {"fixed_length", "mask_zero", "drop_masked", "symmetries"},
+                {"Pathfinder, 32 x 32 (Long Range Arena's Pathfinder)",
+                 "folder of the official release (metadata/, imgs/), or one with images-Nx32x32.u8[.xz]",
+                 data::import_pathfinder}),
+      byte_kind("retrieval", "does one document cite the other? (Long Range Arena)", " --from FOLDER",
+                {"fixed_length"},
+                {"pairs of documents (Long Range Arena's Retrieval)",
+                 "folder with new_aan_pairs.{train,eval,test}.tsv, or docs.tsv[.xz] and pairs.tsv[.xz]",
+                 data::import_retrieval},
+                /*towers=*/2),
+      {.name = "labelled_text",
+       .meaning = "a class, or a number, of a text or a pair of texts: your own",
+       .open = open_labelled_text,
+       .task = make_task<tasks::TextAnswers>,
+       .path = "the folder that 'edgewise data tsv' or 'edgewise data jsonl' filled; found none; set it "
+               "with --set data.path=DATA"},
+      {.name = "masked_text",
+       .meaning = "hidden tokens of a text, from those around them: pre-training",
+       .open = open_masked_text,
+       .task = make_task<tasks::MaskedTokens>,
+       .keys = {"length", "mask_rate"},
+       .path =
+           "the folder that 'edgewise data text FILE' filled; found none; set it with --set data.path=DATA"},
+      {.name = "characters",
+       .meaning = "the next character of a text, any file",
+       .open = open_characters,
+       .task = make_task<tasks::NextCharacters>,
+       .keys = {"length"},
+       .path = "a text file of any kind; found none; set it with --set data.path=FILE",
+       .is_causal = true}};
 }
 
 std::deque<TaskKind>& all_tasks() {  // whose elements stay where they are

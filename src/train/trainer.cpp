@@ -13,6 +13,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <edgewise/data/examples/text_reader.h>
 #include <edgewise/data/prefetcher.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
@@ -30,6 +31,7 @@
 #include "train/run/memory.h"
 #include "train/run/run_folder.h"
 #include "train/run/run_lines.h"
+#include "train/run/run_records.h"
 
 namespace edgewise::train {
 namespace {
@@ -38,29 +40,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::vector<double> to_vector(const at::Tensor& density) {
-  const at::Tensor flat = density.to(at::kCPU, at::kDouble).flatten().contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-// Loss and accuracy are told of every task.
-void add_metric(MetricRecord& record, const tasks::Metric& metric, double loss, double accuracy) {
-  if (metric.name != "accuracy") record.emplace_back(metric.name, metric.of(loss, accuracy));
-}
-
-MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
-  MetricRecord record = {{"kind", kind},
-                         {"step", step},
-                         {"split", std::string(data::to_string(split))},
-                         {"loss", found.loss},
-                         {"accuracy", found.accuracy},
-                         {"density", to_vector(found.density)}};
-  add_metric(record, *found.metric, found.loss, found.accuracy);
-  if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
-  if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
-  return record;
 }
 
 // The exact penalty is over valid pairs; only the sampled one may count padding.
@@ -88,6 +67,16 @@ void use_threads(const Recipe& recipe) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
 }
 
+// Weights of a run on texts say something to texts in the same tokens alone.
+void check_same_words(const std::string& weights, const data::Dataset& dataset) {
+  const RunFolder run{.root = std::filesystem::path(weights).parent_path().parent_path()};
+  if (!dataset.reader() || !data::TextReader::is_in(run.reader())) return;
+  TORCH_CHECK_VALUE(data::TextReader::load(run.reader()).reads_like(*dataset.reader()),
+                    "train.weights: expected texts in the tokens of ", run.root.string(),
+                    "; those of the data come from another tokeniser. Make the data again with --tokenizer ",
+                    (run.root / "reader" / "tokenizer").string());
+}
+
 // A model at its start, with the weights that the recipe asks for. A run that goes on from a checkpoint of
 // its own does not need them.
 ModelPtr first_model(const Recipe& recipe, const tasks::Task& task, const TrainerOptions& options,
@@ -100,6 +89,7 @@ ModelPtr first_model(const Recipe& recipe, const tasks::Task& task, const Traine
   TORCH_CHECK_VALUE(theirs.model.heads == recipe.model.heads,
                     "train.weights: expected model.heads = ", theirs.model.heads, ", as ", file, " has; got ",
                     recipe.model.heads, ". The same numbers would mean other heads.");
+  check_same_words(file, task.data());
   told = adopted_line(file, load_weights(file, *model));
   task.check_model(*model);
   return model;
@@ -211,10 +201,12 @@ Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions optio
   info.evaluation_pending = !adopted.empty();  // what the weights are worth, before they are changed
   if (options.resume) resume();
   check_data(folder, task->data());
+  check_reader(folder, task->data());
 }
 
 void Trainer::State::resume() {
   if (file_exists(folder.data())) check_data(folder, task->data());  // before anything is written
+  if (file_exists(folder.reader())) check_reader(folder, task->data());
   // A run killed before its first checkpoint starts again from nothing.
   check_has_weights(folder, load_recipe(folder.config()).train.checkpoint_every);  // as it was until now
   if (file_exists(folder.last())) {
@@ -267,18 +259,16 @@ StepReport Trainer::State::finish_step(const RunningStep& step) {
 void Trainer::State::log_step(const StepReport& report, const Lap& lap) {
   RECORD_USER_SCOPE("log");
   const double seconds = seconds_since(lap.start);
-  MetricRecord record = {{"kind", "train"},
-                         {"step", info.step},
-                         {"loss", report.loss},
-                         {"task_loss", report.task_loss},
-                         {"accuracy", report.accuracy},
-                         {"learning_rate", schedule.at(info.step - 1).learning_rate},
-                         {"density", to_vector(report.density)},
-                         {"density_mean", report.density.mean().item<double>()},
-                         {"edges", report.edges},
-                         {"time_examples_per_s", static_cast<double>(lap.examples) / seconds},
-                         {"time_edges_per_s", static_cast<double>(report.edges * lap.steps) / seconds},
-                         {"memory_peak_mb", peak_memory_mb(device)}};
+  MetricRecord record = {
+      {"kind", "train"}, {"step", info.step}, {"loss", report.loss}, {"task_loss", report.task_loss}};
+  if (task->metric().counts_right) record.emplace_back("accuracy", report.accuracy);
+  record.insert(record.end(), {{"learning_rate", schedule.at(info.step - 1).learning_rate},
+                               {"density", values_of(report.density)},
+                               {"density_mean", report.density.mean().item<double>()},
+                               {"edges", report.edges},
+                               {"time_examples_per_s", static_cast<double>(lap.examples) / seconds},
+                               {"time_edges_per_s", static_cast<double>(report.edges * lap.steps) / seconds},
+                               {"memory_peak_mb", peak_memory_mb(device)}});
   add_metric(record, task->metric(), report.task_loss, report.accuracy);
   if (report.extra_loss != 0) record.emplace_back("extra_loss", report.extra_loss);
   if (report.policy) {

@@ -196,19 +196,25 @@ TEST(LanguageModelRecipes, KindsWithoutACausalFormAreRefused) {
   EXPECT_THROW(parse_recipe("[attention]\nkind = \"tree\"\n", "x"), c10::ValueError);
 }
 
-TEST(LanguageModelRecipes, AreOfOneSize) {
+void expect_one_size(const std::string& folder, const std::vector<std::string>& names) {
   const std::vector<uint8_t> bytes = {'a', 'b'};
   int64_t expected = 0;
-  for (const char* name : {"dense", "window", "sbm", "sac", "adaptive-span", "transformer-xl", "bpt"}) {
-    const Recipe recipe = load_recipe(std::string(EDGEWISE_SOURCE_DIR) + "/recipes/lm/" + name + ".toml");
+  for (const std::string& name : names) {
+    const Recipe recipe =
+        load_recipe(std::string(EDGEWISE_SOURCE_DIR) + "/recipes/" + folder + "/" + name + ".toml");
     int64_t count = 0;
     LanguageModel model = build_language_model(recipe, bytes);
     for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
     if (expected == 0) expected = count;
     EXPECT_NEAR(static_cast<double>(count), static_cast<double>(expected),
                 1e-3 * static_cast<double>(expected))
-        << name;
+        << folder << "/" << name;
   }
+}
+
+TEST(LanguageModelRecipes, AreOfOneSize) {
+  expect_one_size("lm", {"dense", "window", "sbm", "sac", "adaptive-span", "transformer-xl", "bpt"});
+  expect_one_size("enwik8", {"dense", "transformer-xl", "adaptive-span", "bpt", "window-sbm", "window-sac"});
 }
 
 }  // namespace

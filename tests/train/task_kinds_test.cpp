@@ -7,7 +7,10 @@
 #include <torch/torch.h>
 
 #include <edgewise/data/associative_recall.h>
+#include <edgewise/data/byte_tokenizers.h>
 #include <edgewise/data/characters.h>
+#include <edgewise/data/examples/labelled_text.h>
+#include <edgewise/data/examples/masked_text.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/model_cost.h>
 #include <edgewise/train/pass_graphs.h>
@@ -29,6 +32,23 @@ DatasetPtr some_text() {
 
 // Small data of the right form.
 DatasetPtr data_for(const TaskKind& kind, const Recipe& recipe) {
+  const auto reader = [](data::AnswerKind answer) {
+    return data::TextReader(std::make_shared<data::BytesTokenizer>(),
+                            {.answer = answer, .classes = {"no", "yes"}, .max_length = 16});
+  };
+  data::TokenExamples texts;
+  if (kind.name == "labelled_text") {
+    for (int32_t n = 0; n < 8; ++n) {
+      texts.part(data::Split::kTrain).add(std::vector<int32_t>(static_cast<size_t>(n + 1), n + 1), n);
+      texts.part(data::Split::kTrain).answers.push_back(n % 2);
+    }
+    return std::make_shared<data::LabelledText>(reader(data::AnswerKind::kClass), texts);
+  }
+  if (kind.name == "masked_text") {
+    for (data::TokenExamples::Part& part : texts.parts) part.add(std::vector<int32_t>(200, 7), 1);
+    return std::make_shared<data::MaskedText>(reader(data::AnswerKind::kNone), texts,
+                                              data::MaskedTextOptions{.length = 16});
+  }
   if (kind.is_causal) return some_text();
   if (kind.noise) return noise_dataset(recipe, 16);
   return std::make_shared<data::AssociativeRecall>(data::AssociativeRecallOptions{.length = 16});

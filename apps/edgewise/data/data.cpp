@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "command.h"
+#include "data/data_glue.h"
 #include "data/data_lra.h"
+#include "data/data_table.h"
 #include "data/data_tokenizer.h"
 #include "table.h"
 #include "validators.h"
@@ -75,6 +77,8 @@ void add_data(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(whole_number(1));
   listops->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
+  add_data_table(*command, action);
+  add_data_glue(*command, action);
   add_data_lra(*command, action);
   add_data_tokenizer(*command, action);
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "data/data_lra.h"
+#include "data/data_text.h"
 #include "table.h"
 #include "validators.h"
 
@@ -22,6 +23,7 @@ struct ImportArguments {
   bool xz = false, overwrite = false;
   bool generate = false;  // pathfinder
   data::PathfinderOptions pathfinder;
+  PlainTextArguments plain;  // text
 };
 
 train::ProgressOptions bar_of(const std::string& task, int64_t total) {
@@ -77,8 +79,12 @@ int generate(const ImportArguments& arguments) {
 
 int run(const ImportArguments& arguments) {
   if (arguments.generate) return generate(arguments);
+  if (!arguments.plain.files.empty())
+    return import_plain_text(arguments.plain, arguments.out, arguments.overwrite);
   TORCH_CHECK_VALUE(!arguments.from.empty(), "data ", arguments.task, ": expected --from FOLDER",
-                    arguments.task == "pathfinder" ? ", or --generate" : "");
+                    arguments.task == "pathfinder" ? ", or --generate"
+                    : arguments.task == "text"     ? ", or text files of your own"
+                                                   : "");
   TORCH_CHECK_VALUE(std::filesystem::is_directory(arguments.from), "data ", arguments.task,
                     ": expected a folder to read; '", arguments.from, "' is none");
   prepare_folder(arguments);
@@ -99,7 +105,7 @@ std::pair<CLI::App*, std::shared_ptr<ImportArguments>> add_import(CLI::App& data
   arguments->task = task.name;
   CLI::App* command = data.add_subcommand(task.name, task.import->what);
   command->add_option("--from", arguments->from, task.import->layouts);
-  command->add_option("--out", arguments->out, "folder for " + task.name + ".safetensors")->required();
+  command->add_option("--out", arguments->out, "folder for the data set")->required();
   command->add_flag("--xz", arguments->xz, "compress: a smaller file that takes seconds to load");
   command->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
@@ -147,6 +153,7 @@ void add_data_lra(CLI::App& data, Action& action) {
     if (!task.import) continue;
     const auto [command, arguments] = add_import(data, action, task);
     if (name == "pathfinder") add_generator(*command, *arguments);
+    if (name == "text") add_plain_text_options(*command, arguments->plain);
   }
 }
 

@@ -55,7 +55,7 @@ tasks::TaskPtr task_of_run(const std::string& noted, const std::string& run, con
   }
   if (why_not.empty()) return found;
   why_not = recipe.data.path + ": " + why_not +
-            ". A relative data.path is looked for in the folder where edgewise is called.";
+            ". A relative data.path, of a former version, starts where edgewise is called.";
   return nullptr;
 }
 

@@ -122,7 +122,11 @@ int run(const CompareArguments& arguments) {
     for (const Run& r : runs) groups.push_back({r});
   if (texts > 0) return compare_texts(groups, arguments);
   const bool know_right = std::ranges::any_of(runs, [](const Run& r) { return !r.recall.x.empty(); });
-  std::vector<std::string> header = {"run", "steps", "test accuracy, %", "test loss", "density, %"};
+  // Runs that are judged by several figures have their column in common.
+  std::string judged = runs[0].judged_by;
+  for (const Run& r : runs)
+    if (judged.find(r.judged_by) == std::string::npos) judged += " or " + r.judged_by;
+  std::vector<std::string> header = {"run", "steps", "test " + judged + ", %", "test loss", "density, %"};
   if (know_right) header.insert(header.end(), {"edge precision", "edge recall"});
   Table table(header);
   for (const std::vector<Run>& group : groups) {
@@ -151,7 +155,7 @@ int run(const CompareArguments& arguments) {
                          .x_label = "step",
                          .y_label = "edges / pairs",
                          .y_range = std::pair(0.0, 1.05)};
-    train::Panel accuracy{.title = "Validation accuracy", .x_label = "step", .y_label = "accuracy"};
+    train::Panel accuracy{.title = "Validation " + judged, .x_label = "step", .y_label = judged};
     train::Panel precision{.title = "Chosen edges that are right", .x_label = "step", .y_label = "precision"};
     train::Panel recall{.title = "Right edges that are chosen",
                         .x_label = "step",

@@ -76,7 +76,7 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
                                         : ""));
   if (run.test) {
     if (run.test->bits) rows.emplace_back("test bits per character", fixed(*run.test->bits, 4));
-    rows.emplace_back("test accuracy",
+    rows.emplace_back("test " + run.judged_by,
                       percent(run.test->accuracy) +
                           (run.is_best_look ? ", the best look at the test set, which validates here"
                                             : ", of the checkpoint that was best on validation"));
@@ -87,7 +87,7 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
   } else {
     rows.emplace_back("test accuracy", "not evaluated yet");
   }
-  if (run.best_validation >= 0)
+  if (run.is_validated())
     rows.emplace_back("best validation",
                       percent(run.best_validation) + " at step " + std::to_string(run.best_step));
   if (r.data.validation == "test")
@@ -100,7 +100,7 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
 
 std::string curves_of(const Run& run) {
   train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "cross-entropy"};
-  train::Panel accuracy{.title = "Validation accuracy", .x_label = "step", .y_label = "accuracy"};
+  train::Panel accuracy{.title = "Validation " + run.judged_by, .x_label = "step", .y_label = run.judged_by};
   loss.series.push_back(run.loss);
   accuracy.series.push_back(run.accuracy);
   loss.series[0].name = accuracy.series[0].name = "";

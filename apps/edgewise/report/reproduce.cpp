@@ -329,7 +329,7 @@ void print_runs(const std::vector<Run>& runs) {
          std::to_string(run.recipe.train.seed),
          std::to_string(run.recipe.train.steps) + " x " + std::to_string(run.recipe.train.batch),
          short_number(run.recipe.train.learning_rate),
-         run.best_validation < 0 ? "-" : percent(run.best_validation),
+         !run.is_validated() ? "-" : percent(run.best_validation),
          run.test ? percent(run.test->accuracy) : "-",
          run.test                ? percent(run.test->mean_density())
          : run.best_density >= 0 ? percent(run.best_density) + " (validation)"

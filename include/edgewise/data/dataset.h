@@ -22,6 +22,8 @@ struct Baseline {
   double value;
 };
 
+class TextReader;  // edgewise/data/examples/text_reader.h
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -45,6 +47,11 @@ class Dataset {
   virtual at::Tensor right_edges(const Batch& batch) const;
   // In units of the task's metric, on a split.
   virtual std::vector<Baseline> baselines(Split) const { return {}; }
+  // What it reads of a text, so that a run can read others; null where it is not made of texts, or of bytes.
+  virtual const TextReader* reader() const { return nullptr; }
+  // Where an example stood in the file that its split was made from, from 1; without such a file its place in
+  // the split.
+  virtual int64_t line(Split, int64_t index) const { return index + 1; }
   // For people: its name, and what is special about it.
   virtual std::string summary() const { return name(); }
 };

@@ -11,6 +11,7 @@
 #include <edgewise/data/dataset.h>
 #include <edgewise/models/classifier.h>
 #include <edgewise/models/language_model.h>
+#include <edgewise/tasks/figures.h>
 #include <edgewise/tasks/metric.h>
 #include <edgewise/tasks/objective.h>
 
@@ -51,7 +52,17 @@ class Task {
 
   virtual const Metric& metric() const { return accuracy(); }
   // What the metric is without any attention.
-  std::vector<data::Baseline> baselines(data::Split split) const { return data().baselines(split); }
+  virtual std::vector<data::Baseline> baselines(data::Split split) const { return data().baselines(split); }
+
+  // Whether every example gets one answer, which figures() judge together.
+  virtual bool gives_answers() const { return false; }
+  // [B, classes] -> [B]: numbers of classes, or numbers.
+  virtual std::vector<double> answers_of(const at::Tensor& /*logits*/) const { return {}; }
+  // Of the answers to the examples `indices` of a split.
+  virtual std::vector<Figure> figures(const std::vector<int64_t>& /*indices*/,
+                                      const std::vector<double>& /*answers*/, data::Split) const {
+    return {};
+  }
 
  private:
   std::shared_ptr<const data::Dataset> data_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 namespace edgewise::train {
 
@@ -24,6 +25,8 @@ struct EvaluationOptions {
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
   // Told before the first batch and after every one: examples done, of all.
   std::function<void(int64_t done, int64_t total)> progress;
+  // Told the answers to every batch: examples of the split, and logits, averaged over the draws.
+  std::function<void(const std::vector<int64_t>& indices, const at::Tensor& logits)> answers;
 };
 
 struct Evaluation {
@@ -36,10 +39,11 @@ struct Evaluation {
   // For tasks that know their right edges, over all layers and heads and the queries that have a right edge:
   // chosen edges that are right, and right edges that are chosen.
   std::optional<double> edge_precision, edge_recall;
+  std::vector<tasks::Figure> figures = {};  // of all answers together, for tasks that give one an example
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
 
-  double value() const { return metric->of(loss, accuracy); }
+  double value() const;                                    // of the metric
   double score() const { return metric->score(value()); }  // what the best checkpoint has most of
 };
 

@@ -28,6 +28,7 @@ struct DataRecipe {
   std::string symmetries = "none";
   std::string validation = "own";
   int64_t values = 8;
+  double mask_rate = 0.15;
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -234,8 +235,11 @@ struct Recipe {
 // range or inconsistent, and on a key that the kind of attention does not read, naming the place, what was
 // expected and what was found. Where an override chooses the kind, what the file says for others is left
 // aside. Keys of former versions are read as what they are called now.
+//
+// data.path and train.weights become absolute: in the file they start at its folder, in overrides where the
+// program was called.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
-// The same from text; `name` stands for the file in messages.
+// The same from text, with paths as they stand; `name` stands for the file in messages.
 Recipe parse_recipe(std::string_view text, const std::string& name,
                     const std::vector<std::string>& overrides = {});
 

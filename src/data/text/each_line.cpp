@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "data/readers/compressed.h"
 #include "data/text/failure.h"
@@ -25,7 +26,8 @@ size_t whole_lines(std::string_view text, const std::function<void(std::string_v
 
 }  // namespace
 
-int64_t each_line(const std::filesystem::path& file, const std::function<void(std::string_view line)>& use) {
+int64_t each_line(const std::filesystem::path& file, const std::function<void(std::string_view line)>& use,
+                  size_t limit) {
   const auto found = find_plain_or_xz(file);
   if (!found) fail("expected a text file at ", file.string(), " (or ", file.string(), ".xz); there is none");
   if (std::filesystem::is_directory(*found)) fail("expected a text file; ", found->string(), " is a folder");
@@ -50,6 +52,7 @@ int64_t each_line(const std::filesystem::path& file, const std::function<void(st
     const size_t last = fresh.rfind('\n');
     if (last == std::string_view::npos) {  // a long line is looked through once only
       text += fresh;
+      if (limit > 0 && text.size() > limit) use(std::exchange(text, {}));
       continue;
     }
     text += fresh.substr(0, last + 1);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <type_traits>
@@ -254,6 +255,20 @@ class Reader {
   OldHeadDim head_dim_;
 };
 
+// A path of a recipe starts at its folder, one of an override where the program was called. Run folders hold
+// absolute ones; those of former versions started where the program was called.
+void make_absolute(std::string& place, const std::string& key, const std::string& file,
+                   const std::vector<std::string>& overrides) {
+  if (place.empty()) return;
+  const bool is_override =
+      std::ranges::any_of(overrides, [&](const std::string& text) { return text.starts_with(key + "="); });
+  const std::filesystem::path recipe = std::filesystem::absolute(file);
+  const bool is_of_run = recipe.filename() == "config.toml";
+  const std::filesystem::path start =
+      is_override || is_of_run ? std::filesystem::current_path() : recipe.parent_path();
+  place = (start / place).lexically_normal().string();
+}
+
 }  // namespace
 
 Recipe parse_recipe(std::string_view text, const std::string& name,
@@ -282,7 +297,10 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
                '\0');  // all of it: TOML holds no NUL. Unlike an iterator, getline does not throw on a folder
   TORCH_CHECK(file.is_open() && !file.bad(), "load_recipe: could not read '", path,
               "': ", std::strerror(errno), "; expected a recipe, e.g. recipes/demo/edgewise.toml");
-  return parse_recipe(text, path, overrides);
+  Recipe recipe = parse_recipe(text, path, overrides);
+  make_absolute(recipe.data.path, "data.path", path, overrides);
+  make_absolute(recipe.train.weights, "train.weights", path, overrides);
+  return recipe;
 }
 
 }  // namespace edgewise::train

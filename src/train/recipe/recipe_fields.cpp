@@ -57,8 +57,8 @@ std::vector<RecipeField> make_fields() {
   // clang-format off
   return {
       field(data, &D::name, "data.name", "the task", one_of(task_names())),
-      field(data, &D::path, "data.path", "characters: a text file; listops to retrieval: the folder that 'edgewise data NAME --out' filled"),
-      field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters: tokens per sequence", at_least(1)),
+      field(data, &D::path, "data.path", "characters: a text file; all others with data of their own: the folder that 'edgewise data ... --out' filled. In a recipe relative to its folder"),
+      field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters, masked_text: tokens per sequence", at_least(1)),
       field(data, &D::train_size, "data.train_size", "repeated_tokens, associative_recall: training sequences", at_least(1)),
       field(data, &D::validation_size, "data.validation_size", "repeated_tokens, associative_recall: validation sequences", at_least(1)),
       field(data, &D::test_size, "data.test_size", "repeated_tokens, associative_recall: test sequences", at_least(1)),
@@ -69,6 +69,7 @@ std::vector<RecipeField> make_fields() {
       field(data, &D::symmetries, "data.symmetries", "image, pathfinder: training pictures also mirrored left to right, or mirrored and turned (square)", one_of({"none", "mirror", "square"})),
       field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published", one_of({"own", "test"})),
       field(data, &D::values, "data.values", "associative_recall: distinct values, the classes", at_least(1)),
+      field(data, &D::mask_rate, "data.mask_rate", "masked_text: share of the tokens that are to be guessed", {.low = 0, .high = 1, .low_is_allowed = false}),
 
       field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
       field(model, &M::dim, "model.dim", "width of a token's state", at_least(1)),

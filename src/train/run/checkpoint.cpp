@@ -1,5 +1,6 @@
 #include <edgewise/train/checkpoint.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
@@ -109,6 +110,24 @@ void take_averages(const std::string& asking, const std::string& path,
 // Of what chooses edges, or of a method that stands for attention.
 bool belongs_to_its_attention(const std::string& name) {
   return name.find(".edges.") != std::string::npos || name.find(".method.") != std::string::npos;
+}
+
+// Of what answers the question of a task, behind the encoder or the decoder.
+bool belongs_to_its_task(const std::string& name) {
+  return name.starts_with("head.");
+}
+
+// Whether all tensors of both heads fit: else the model's is of another task, or of other answers.
+bool has_same_head(const std::map<std::string, at::Tensor>& targets,
+                   const std::map<std::string, at::Tensor>& tensors) {
+  const auto fits = [](const auto& some, const auto& others) {
+    return std::ranges::all_of(some, [&](const auto& item) {
+      const auto found = others.find(item.first);
+      return !belongs_to_its_task(item.first) ||
+             (found != others.end() && found->second.sizes() == item.second.sizes());
+    });
+  };
+  return fits(targets, tensors) && fits(tensors, targets);
 }
 
 // "layers.0.self_attn.edges.source1.clusters" -> "layers.0.self_attn.edges.clusters": a source of edges has
@@ -223,10 +242,14 @@ AdoptedWeights load_weights(const std::string& path, torch::nn::Module& model) {
     return from != tensors.end() && to != targets.end() && from->second.sizes() == to->second.sizes() &&
            name.find(".rewards.") == std::string::npos;
   };
+  const bool same_head = has_same_head(targets, tensors);
+  const auto stays_behind = [&](const std::string& name) {
+    return belongs_to_its_task(name) ? !same_head : belongs_to_its_attention(name) && !serves(name);
+  };
   for (const auto& [name, target] : targets)
-    if (belongs_to_its_attention(name) && !serves(name)) result.kept_new.push_back(name);
+    if (stays_behind(name)) result.kept_new.push_back(name);
   for (const auto& [name, tensor] : tensors)
-    if (belongs_to_its_attention(name) && !serves(name)) result.left.push_back(name);
+    if (stays_behind(name)) result.left.push_back(name);
   for (const std::string& name : result.kept_new) targets.erase(name);
   for (const std::string& name : result.left) tensors.erase(name);
   check_tensors("train.weights", path, targets, tensors);

@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 #include <toml++/toml.h>
 
+#include <edgewise/data/examples/text_reader.h>
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/cpu_level.h>
@@ -121,11 +122,20 @@ void check_data(const RunFolder& folder, const data::Dataset& dataset) {
   const std::string description = describe_data(dataset);
   if (!file_exists(folder.data())) return io::write_file_atomically(folder.data(), description);
   const std::string before = io::read_file(folder.data());
-  TORCH_CHECK_VALUE(
-      before == description, "train: expected the data that ", folder.root.string(), " was started with, ",
-      before, "; found ", description,
-      "A relative data.path is looked for in the folder where edgewise is called; say where the data is with "
-      "--set data.path=FOLDER.");
+  TORCH_CHECK_VALUE(before == description, "train: expected the data that ", folder.root.string(),
+                    " was started with, ", before, "; found ", description,
+                    "Say where the data is with --set data.path=FOLDER.");
+}
+
+void check_reader(const RunFolder& folder, const data::Dataset& dataset) {
+  const data::TextReader* const reader = dataset.reader();
+  if (!reader) return;
+  if (!data::TextReader::is_in(folder.reader())) return reader->save(folder.reader());
+  const data::TextReader before = data::TextReader::load(folder.reader());
+  TORCH_CHECK_VALUE(before.options() == reader->options() && before.reads_like(*reader),
+                    "train: expected texts as ", folder.root.string(),
+                    " was started with: the same labels, columns and tokeniser; found others. Say where the "
+                    "data is with --set data.path=FOLDER.");
 }
 
 std::string lost_weights(const RunFolder& folder, int64_t checkpoint_every) {
@@ -152,7 +162,7 @@ void check_has_weights(const RunFolder& folder, int64_t checkpoint_every) {
 std::string weights_of(const std::string& place) {
   TORCH_CHECK_VALUE(file_exists(place),
                     "train.weights: expected a run folder or a checkpoint; found nothing at ", place,
-                    ". A relative path begins where edgewise is called");
+                    ". In a recipe a path begins at its folder, with --set where edgewise is called");
   if (!std::filesystem::is_directory(place)) return place;
   const RunFolder folder{.root = place};
   const std::filesystem::path inside(place);  // which may be the folder `checkpoints` itself
@@ -198,8 +208,15 @@ void discard_run_folder(const RunFolder& folder) {
     const std::string name = entry.path().filename().string();
     const bool is_events = name.find("tfevents") != std::string::npos;
     const bool is_ours = name == "config.toml" || name == "env.json" || name == "data.json" ||
-                         name == "metrics.jsonl" || is_events || name == "checkpoints" || name == kLockName;
+                         name == "metrics.jsonl" || is_events || name == "checkpoints" || name == "reader" ||
+                         name == kLockName;
     if (!is_ours || (name == "checkpoints" && !std::filesystem::is_empty(entry.path()))) return;
+    if (name == "reader") {  // a folder after what is in it
+      std::vector<std::filesystem::path> inside;
+      for (const auto& below : std::filesystem::recursive_directory_iterator(entry.path()))
+        inside.push_back(below.path());
+      made.insert(made.end(), inside.rbegin(), inside.rend());
+    }
     made.push_back(entry.path());
   }
   made.push_back(folder.root);

@@ -19,6 +19,7 @@ struct RunFolder {
   std::string config() const { return (root / "config.toml").string(); }
   std::string environment() const { return (root / "env.json").string(); }
   std::string data() const { return (root / "data.json").string(); }
+  std::string reader() const { return (root / "reader").string(); }
   std::string metrics() const { return (root / "metrics.jsonl").string(); }
   std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
   std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
@@ -42,6 +43,10 @@ std::string describe_data(const data::Dataset& dataset);
 
 // Notes the names and sizes of the data in a new run; throws when those of a resumed one are others.
 void check_data(const RunFolder& folder, const data::Dataset& dataset);
+
+// Keeps what the data reads of texts in a new run, if it is made of texts; throws when a resumed run's is
+// another.
+void check_reader(const RunFolder& folder, const data::Dataset& dataset);
 
 // Says so when the run has come further than its first checkpoint and has none, and how to train it again;
 // else empty.

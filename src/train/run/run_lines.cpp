@@ -27,8 +27,12 @@ std::string percent(double share) {
 
 ProgressFields step_fields(const StepReport& report, const tasks::Metric& metric) {
   ProgressFields fields = {{"loss", short_number(report.task_loss)}};
-  const double value = metric.of(report.task_loss, report.accuracy);
-  fields.emplace_back(metric.brief, metric.is_share ? short_percent(value) : short_number(value));
+  if (metric.of) {
+    const double value = metric.of(report.task_loss, report.accuracy);
+    fields.emplace_back(metric.brief, metric.is_share ? short_percent(value) : short_number(value));
+  } else if (metric.counts_right) {
+    fields.emplace_back("accuracy", short_percent(report.accuracy));
+  }
   fields.emplace_back("density", short_percent(report.density.mean().item<double>()));
   if (report.loss != report.task_loss)
     fields.emplace_back("penalty", short_number(report.loss - report.task_loss));
