@@ -90,7 +90,7 @@ class Collector {
     };
     head_.offsets = tensor(offsets_, at::kInt);
     head_.keys = tensor(keys_, at::kInt);
-    if (has_weights) head_.weights = tensor(weights_, at::kHalf);
+    if (has_weights) head_.weights = tensor(weights_, at::kFloat).to(at::kHalf);
     head_.edges = edges;
     return std::move(head_);
   }
