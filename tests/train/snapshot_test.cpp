@@ -139,7 +139,8 @@ TEST(Snapshot, LongRowsKeepTheirHeaviestEdges) {
 
 void expect_equal(const at::Tensor& a, const at::Tensor& b, const char* what) {
   ASSERT_EQ(a.defined(), b.defined()) << what;
-  if (a.defined()) EXPECT_TRUE(at::equal(a, b)) << what;
+  if (!a.defined()) return;
+  EXPECT_TRUE(at::equal(a, b)) << what;
 }
 
 TEST(Snapshot, TheFileGivesBackWhatWasWritten) {
@@ -242,7 +243,8 @@ TEST(Snapshot, HostileFilesAreRefused) {
   EXPECT_THAT(refusal([](Snapshot&, HeadSnapshot& head) { head.weights = at::ones({3}, at::kHalf); }),
               HasSubstr("weights"));
   const auto described = [&](const std::string& about) {
-    io::save_safetensors(scratch / "s", {.metadata = {{"format", "edgewise.snapshot.1"}, {"about", about}}});
+    io::save_safetensors(scratch / "s",
+                         {.tensors = {}, .metadata = {{"format", "edgewise.snapshot.1"}, {"about", about}}});
     return refusal_of(scratch / "s");
   };
   EXPECT_THAT(described(std::string(200'000, '[')), HasSubstr("JSON"));
