@@ -21,6 +21,7 @@ void add_data(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_cost(CLI::App& app, Action& action);
 void add_reproduce(CLI::App& app, Action& action);
+void add_explore(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);

@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   edgewise::app::add_compare(app, action);
   edgewise::app::add_cost(app, action);
   edgewise::app::add_reproduce(app, action);
+  edgewise::app::add_explore(app, action);
   edgewise::app::add_report(app, action);
   edgewise::app::add_data(app, action);
   edgewise::app::add_sample(app, action);

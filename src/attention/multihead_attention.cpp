@@ -105,6 +105,11 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_heads(const Heads& heads, con
   AttentionOutput result = options.source   ? attend_edges(heads, input)
                            : options.method ? attend_method(heads, input)
                                             : attend_dense(heads, input.key_mask);
+  if (input.keep_edges && !options.method) {
+    if (!result.view) result.view.emplace();
+    result.view->query = heads.query.detach();
+    result.view->key = heads.key.detach();
+  }
   result.output = ops::linear(result.output.transpose(1, 2).flatten(2), out_proj->weight, out_proj->bias);
   return result;
 }
@@ -159,7 +164,14 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads, con
   attention.dropout_p = is_training() ? options.dropout_p : 0;
   attention.random = input.random;
   AttentionOutput result = attend_choice(heads.query, heads.key, heads.value, request, choice, attention);
-  if (input.keep_edges) result.edges = choice.edges;
+  if (input.keep_edges) {
+    result.edges = choice.edges;
+    result.view.emplace();
+    if (choice.learner && choice.learner->query_membership.defined()) {
+      result.view->query_membership = choice.learner->query_membership.detach();
+      result.view->key_side = choice.learner->key_side.detach();
+    }
+  }
   return result;
 }
 

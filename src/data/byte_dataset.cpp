@@ -141,6 +141,18 @@ int64_t ByteDataset::kept_length(int64_t sequence) const {
   return static_cast<int64_t>(cut.size()) - dropped;
 }
 
+TokenView ByteDataset::token_view() const {
+  TokenView view;
+  if (options_.first_id == 0) {
+    const auto side = std::llround(std::sqrt(static_cast<double>(options_.max_length)));
+    if (side * side == options_.max_length) view.picture_width = side;
+    return view;
+  }
+  view.names.emplace_back("(padding)");
+  for (int byte = 0; byte < 256; ++byte) view.names.push_back(byte_name(static_cast<uint8_t>(byte)));
+  return view;
+}
+
 int64_t ByteDataset::length(Split split, int64_t index) const {
   if (options_.fixed_length) return options_.pad_to;
   index /= copies(split);

@@ -28,6 +28,20 @@ const std::vector<uint8_t>& Dataset::bytes() const {
   return none;
 }
 
+TokenView Dataset::token_view() const {
+  TokenView view;
+  for (const uint8_t byte : bytes()) view.names.push_back(byte_name(byte));
+  return view;
+}
+
+std::string byte_name(uint8_t byte) {
+  if (byte >= 0x20 && byte < 0x7F) return {static_cast<char>(byte)};
+  if (byte == '\n') return "\\n";
+  if (byte == '\t') return "\\t";
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  return std::string("\\x") + kDigits[byte >> 4] + kDigits[byte & 15];
+}
+
 at::Tensor Dataset::right_edges(const Batch&) const {
   return {};
 }

@@ -74,6 +74,13 @@ const ListOpsExamples& ListOpsDataset::examples(Split split) const {
   TORCH_INTERNAL_ASSERT(false);
 }
 
+TokenView ListOpsDataset::token_view() const {
+  TokenView view;
+  for (uint8_t token = 0; token < kListOpsTokens; ++token)
+    view.names.emplace_back(listops_token_name(token));
+  return view;
+}
+
 int64_t ListOpsDataset::length(Split split, int64_t index) const {
   return options_.fixed_length ? options_.pad_to : static_cast<int64_t>(examples(split).tokens(index).size());
 }

@@ -16,6 +16,22 @@ namespace {
 // Linux moves at most 2 GiB - 4 KiB per call anyway; asking for less keeps the arithmetic obvious.
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
+// read_once(into, count, done) reads as read(2) does; until `bytes` is full or the file ends.
+template <typename ReadOnce>
+std::size_t read_all(const char* caller, const std::filesystem::path& path, std::span<std::byte> bytes,
+                     const ReadOnce& read_once) {
+  std::size_t total = 0;
+  while (total < bytes.size()) {
+    const ssize_t got =
+        read_once(bytes.data() + total, std::min(bytes.size() - total, kLargestTransfer), total);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error(errno, caller, "cannot read", path);
+    if (got == 0) break;
+    total += static_cast<std::size_t>(got);
+  }
+  return total;
+}
+
 }  // namespace
 
 int FileDescriptor::close() noexcept {
@@ -50,16 +66,16 @@ void write_all(const char* caller, const FileDescriptor& file, const std::filesy
 
 std::size_t read_up_to(const char* caller, const FileDescriptor& file, const std::filesystem::path& path,
                        std::span<std::byte> bytes) {
-  std::size_t total = 0;
-  while (total < bytes.size()) {
-    const ssize_t got =
-        ::read(file.get(), bytes.data() + total, std::min(bytes.size() - total, kLargestTransfer));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_file_error(errno, caller, "cannot read", path);
-    if (got == 0) break;
-    total += static_cast<std::size_t>(got);
-  }
-  return total;
+  return read_all(caller, path, bytes, [&](std::byte* into, std::size_t count, std::size_t) {
+    return ::read(file.get(), into, count);
+  });
+}
+
+std::size_t read_at(const char* caller, const FileDescriptor& file, const std::filesystem::path& path,
+                    std::span<std::byte> bytes, std::uint64_t place) {
+  return read_all(caller, path, bytes, [&](std::byte* into, std::size_t count, std::size_t done) {
+    return ::pread(file.get(), into, count, static_cast<off_t>(place + done));
+  });
 }
 
 }  // namespace edgewise::io

@@ -137,26 +137,38 @@ void save_safetensors(const std::filesystem::path& path, const TensorFile& file)
   out.commit();
 }
 
+SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::move(path)) {
+  OpenFile open = open_safetensors(path_);
+  file_ = std::move(open.file);
+  header_ = std::move(open.header);
+}
+
+at::Tensor SafetensorsReader::tensor(const std::string& name) const {
+  const auto found = header_.tensors.find(name);
+  TORCH_CHECK_VALUE(found != header_.tensors.end(), "load_safetensors: '", path_.string(),
+                    "': expected a tensor '", name, "'; there is none");
+  const TensorEntry& entry = found->second;
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.dtype));
+  const std::span<std::byte> bytes(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
+  TORCH_CHECK_VALUE(
+      read_at("load_safetensors", file_, path_, bytes, header_.data_offset + entry.begin) == bytes.size(),
+      "load_safetensors: '", path_.string(), "' ended while tensor '", name,
+      "' was read; it changed under us");
+  if (entry.dtype == at::kBool) check_bools(path_.string(), name, tensor);
+  return tensor;
+}
+
 TensorFile load_safetensors(const std::filesystem::path& path) {
-  OpenFile open = open_safetensors(path);
+  const SafetensorsReader reader(path);
   TensorFile result;
-  result.metadata = std::move(open.header.metadata);
-  std::vector<std::pair<const std::string, TensorEntry>*> order;
-  for (auto& item : open.header.tensors) order.push_back(&item);
+  result.metadata = reader.header().metadata;
+  std::vector<const std::pair<const std::string, TensorEntry>*> order;
+  for (const auto& item : reader.header().tensors) order.push_back(&item);
   // In the order of the file, so that one pass reads it.
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
   });
-  for (const auto* item : order) {
-    const auto& [name, entry] = *item;
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.dtype));
-    const std::span<std::byte> bytes(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
-    TORCH_CHECK_VALUE(read_up_to("load_safetensors", open.file, path, bytes) == bytes.size(),
-                      "load_safetensors: '", path.string(), "' ended while tensor '", name,
-                      "' was read; it changed under us");
-    if (entry.dtype == at::kBool) check_bools(path.string(), name, tensor);
-    result.tensors.emplace(name, std::move(tensor));
-  }
+  for (const auto* item : order) result.tensors.emplace(item->first, reader.tensor(item->first));
   return result;
 }
 

@@ -38,6 +38,11 @@ at::Tensor StackOutput::add(AttentionOutput layer) {
   if (layer.penalty.defined()) layer_penalties_.push_back(layer.penalty.mean());
   edge_count = edge_count.defined() ? edge_count + layer.edge_count : layer.edge_count;
   if (layer.policy) policies.push_back(*std::move(layer.policy));
+  if (layer.edges && !layer.view) layer.view.emplace();
+  if (layer.view) {
+    layer.view->edges = layer.edges;
+    views.push_back(*std::move(layer.view));
+  }
   if (layer.edges) edges.push_back(*std::move(layer.edges));
   return layer.output;
 }

@@ -59,6 +59,7 @@ std::vector<at::Tensor> Classifier::encode(const ModelInput& input, size_t tower
     output.edge_count =
         output.edge_count.defined() ? output.edge_count + encoded.edge_count : encoded.edge_count;
     for (EdgeSet& edges : encoded.edges) output.edges.push_back(std::move(edges));
+    for (AttentionView& view : encoded.views) output.views.push_back(std::move(view));
     for (EdgePolicy& policy : encoded.policies) output.policies.push_back(std::move(policy));
     result.push_back(encoded.states);
   }

@@ -9,21 +9,10 @@
 #include <torch/utils.h>
 
 #include "train/density_pairs.h"
+#include "train/evaluation_mode.h"
 
 namespace edgewise::train {
 namespace {
-
-class EvaluationMode {
- public:
-  explicit EvaluationMode(Model& model) : model_(model), was_training_(model.is_training()) { model_.eval(); }
-  ~EvaluationMode() { model_.train(was_training_); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  Model& model_;
-  bool was_training_;
-};
 
 // Edges of the queries that have a right one.
 struct RightEdges {

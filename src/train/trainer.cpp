@@ -22,6 +22,7 @@
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/progress.h>
+#include <edgewise/train/snapshot.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
 #include <edgewise/train/task_kinds.h>
@@ -32,6 +33,7 @@
 #include "train/run/run_folder.h"
 #include "train/run/run_lines.h"
 #include "train/run/run_records.h"
+#include "train/snapshot/snapshot_recipe.h"
 
 namespace edgewise::train {
 namespace {
@@ -134,6 +136,7 @@ struct Trainer::State {
   Optimizer optimizer;
   std::optional<WeightAverage> average;
   Schedule schedule;
+  std::vector<int64_t> snapshot_examples;  // of validation; empty without snapshots
   RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
   StepOptions step_options;
   std::optional<PassGraphs> graphs;
@@ -161,12 +164,15 @@ struct Trainer::State {
                             EvaluationOptions settings);
   void save_last();
   bool is_recorded(const char* kind) const;  // at this step
-  void snapshot_edges();
+  void save_snapshot_here();
   EvaluationOptions evaluation_options() const;
   // What is evaluated and kept: the average where there is one.
   AveragedWeights averaged() { return AveragedWeights(average ? &*average : nullptr); }
   bool out_of_patience() const {
     return recipe.train.patience > 0 && info.validations_since_best >= recipe.train.patience;
+  }
+  bool is_snapshot_due() const {
+    return recipe.train.snapshot_every > 0 && is_due(recipe.train.snapshot_every);
   }
   bool is_due(int64_t every) const { return info.step % every == 0 || info.step == recipe.train.steps; }
 };
@@ -186,6 +192,7 @@ Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions optio
                 .peak = recipe.train.learning_rate,
                 .steps = recipe.train.steps,
                 .warmup = recipe.train.warmup_steps}),
+      snapshot_examples(examples_of_snapshots(recipe, task->data())),
       folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
       step_options({.objective = &task->objective(),
                     .micro_batch = recipe.train.micro_batch,
@@ -324,29 +331,22 @@ void Trainer::State::evaluate_validation(Progress& progress) {
     ++info.validations_since_best;
   }
   info.evaluation_pending = false;
-  if (recipe.train.snapshot_edges) snapshot_edges();
   progress.message(validation_line(info.step, found));
 }
 
-// The edges of a few validation sequences, as they are at this step.
-void Trainer::State::snapshot_edges() {
-  constexpr int64_t kSequences = 4;
-  torch::NoGradGuard no_grad;
-  std::vector<int64_t> indices(
-      static_cast<size_t>(std::min(kSequences, task->data().size(data::Split::kValidation))));
-  std::iota(indices.begin(), indices.end(), 0);
-  const Batch batch = to_device(task->data().batch(data::Split::kValidation, indices), device);
-  model->eval();
-  const PrecisionGuard guard(step_options.precision, device);
-  const ModelOutput output =
-      model->forward({.batch = batch,
-                      .random = evaluation_stream(static_cast<uint64_t>(recipe.train.seed), 0, 0),
-                      .keep_edges = true});
-  model->train();
-  std::filesystem::create_directories(folder.root / "edges");
-  for (size_t layer = 0; layer < output.edges.size(); ++layer) {
-    output.edges[layer].save(folder.edges(info.step, layer));
-  }
+// The graphs of a few validation examples, as they are at this step.
+void Trainer::State::save_snapshot_here() {
+  RECORD_USER_SCOPE("snapshot");
+  const AveragedWeights weights = averaged();
+  const Snapshot snapshot = take_snapshot(*model, task->data(),
+                                          {.step = info.step,
+                                           .examples = snapshot_examples,
+                                           .seed = static_cast<uint64_t>(recipe.train.seed),
+                                           .device = device,
+                                           .precision = step_options.precision,
+                                           .is_causal = task_kind(recipe).is_causal});
+  std::filesystem::create_directories(folder.snapshots());
+  save_snapshot(folder.snapshot(info.step), snapshot);
 }
 
 void Trainer::State::save_last() {
@@ -402,6 +402,7 @@ RunSummary Trainer::State::run() {
     evaluate_validation(progress);
     save_last();
   }
+  if (info.step == 0 && is_snapshot_due()) save_snapshot_here();
   if (info.step < recipe.train.steps && !out_of_patience()) {
     const std::unique_ptr<data::Order> order =
         task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
@@ -432,8 +433,8 @@ RunSummary Trainer::State::run() {
       saved = false;
       const bool logged = info.step == 1 || is_due(recipe.train.log_every);
       const bool evaluated = is_due(recipe.train.eval_every),
-                 kept = evaluated || is_due(recipe.train.checkpoint_every);
-      if (device.is_cuda() && !logged && !kept && !options.after_step) {
+                 kept = evaluated || is_due(recipe.train.checkpoint_every), pictured = is_snapshot_due();
+      if (device.is_cuda() && !logged && !kept && !pictured && !options.after_step) {
         progress.update(info.step);  // the numbers beside it stay those of the last step that was waited for
         continue;
       }
@@ -441,6 +442,7 @@ RunSummary Trainer::State::run() {
       if (logged) log_step(report, lap);
       progress.update(info.step, step_fields(report, task->metric()));
       if (evaluated) evaluate_validation(progress);
+      if (pictured) save_snapshot_here();
       if (kept) save_last();
       if (options.after_step) options.after_step(info.step);
       if (logged || kept) lap = Lap();

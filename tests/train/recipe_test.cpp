@@ -79,14 +79,14 @@ TEST(Recipe, OverridesBeatTheFileAndEarlierOverrides) {
   const Recipe recipe = parse(
       "[train]\nsteps = 5\nseed = 1",
       {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.kind=sbm", "sbm.law=\"poisson\"",
-       "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_edges=true"});
+       "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_every=30"});
   EXPECT_EQ(recipe.train.steps, 7);
   EXPECT_EQ(recipe.train.seed, 1);
   EXPECT_EQ(recipe.train.device, "cuda");
   EXPECT_EQ(recipe.sbm.law, "poisson");
   EXPECT_EQ(recipe.train.learning_rate, 1e-5);
   EXPECT_EQ(recipe.data.path, "2024");
-  EXPECT_TRUE(recipe.train.snapshot_edges);
+  EXPECT_EQ(recipe.train.snapshot_every, 30);
   EXPECT_EQ(parse("", {"data.path=a b=c"}).data.path, "a b=c");
 }
 
@@ -301,8 +301,8 @@ TEST(Recipe, FieldsMustFitTogether) {
   EXPECT_THAT(
       complaint(pictures + "mask_zero = true\n[attention]\nkind = \"sbm\"\n[sbm]\npreset = \"published\""),
       HasSubstr("sbm.count_padding = false"));
-  EXPECT_THAT(complaint(pictures + "mask_zero = true\n[train]\nsnapshot_edges = true"),
-              HasSubstr("train.snapshot_edges = false"));
+  EXPECT_THAT(complaint("[train]\nsnapshot_every = 5\nsnapshot_inputs = \"1,x\""),
+              HasSubstr("different numbers of validation examples"));
   EXPECT_THAT(complaint("[data]\nname = \"text\"\npath = \"x\"\nsymmetries = \"mirror\""),
               HasSubstr("expected data.symmetries with image or pathfinder only; found it with text"));
   EXPECT_THAT(complaint("[data]\nname = \"image\"\npath = \"x\"\nvalidation = \"test\""),

@@ -8,6 +8,7 @@
 #include <edgewise/train/checkpoint.h>
 #include <edgewise/train/evaluate.h>
 #include <edgewise/train/model_cost.h>
+#include <edgewise/train/snapshot.h>
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
@@ -128,7 +129,7 @@ TEST(SquareRecipes, CostLess) {
 class SquareRun : public testing::TestWithParam<const char*> {};
 
 TEST_P(SquareRun, ResumesBitForBitAndEvaluatesFromItsCheckpoint) {
-  const Recipe recipe = tiny(GetParam(), {"train.snapshot_edges=true"});
+  const Recipe recipe = tiny(GetParam(), {"train.snapshot_every=6"});
   const auto dataset = noise_dataset(recipe);
   const kit::ScratchFolder scratch;
   struct Stop {};
@@ -155,9 +156,8 @@ TEST_P(SquareRun, ResumesBitForBitAndEvaluatesFromItsCheckpoint) {
   evaluation.max_examples = 8;
   EXPECT_EQ(evaluate(*whole, *task, data::Split::kTest, evaluation).loss,
             evaluate(*cut, *task, data::Split::kTest, evaluation).loss);
-  const EdgeSet edges =
-      EdgeSet::load((scratch / "whole" / "edges" / "step-00000006-layer-1.safetensors").string());
-  EXPECT_TRUE(edges.squares());
+  const SnapshotFile snapshot(scratch / "whole" / "snapshots" / "step-00000006.safetensors");
+  EXPECT_EQ(snapshot.about().inputs.at(0).layers.at(1).unit, 16);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, SquareRun, testing::Values("full", "window", "random", "sbm", "window+sbm"));
 

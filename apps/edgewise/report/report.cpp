@@ -13,6 +13,7 @@
 
 #include "command.h"
 #include "data/datasets.h"
+#include "explore/report_part.h"
 #include "folders.h"
 #include "runs.h"
 #include "table.h"
@@ -38,9 +39,15 @@ svg { max-width: 100%; height: auto; }
 pre { background: #f6f6f6; padding: 12px 16px; overflow-x: auto; font-size: 13px; line-height: 1.4; }
 .row { display: flex; flex-wrap: wrap; gap: 14px; margin: 6px 0 14px; }
 figure { margin: 0; width: 168px; } figure img { width: 168px; height: 168px; image-rendering: pixelated; border: 1px solid #ccc; }
+#explorer { width: min(calc(100vw - 48px), 1500px); position: relative; left: 50%; transform: translateX(-50%); border: 1px solid #ccc;
+  text-align: left; }
+#explorer.explorer { height: 820px; }
 figcaption { font-size: 12px; line-height: 1.35; color: #555; }
 </style>
 )";
+
+// A report that is sent around stays below some megabytes.
+constexpr size_t kMostGraphBytes = size_t{12} << 20;
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
@@ -167,6 +174,11 @@ int run(const ReportArguments& arguments) {
   } else {
     std::cerr << "no pictures of the attention: " << why_not << "\n";
   }
+  const std::string graphs = graphs_html(read.folder, kMostGraphBytes);
+  if (graphs.empty())
+    std::cerr << "no graphs: the run has no snapshots (train.snapshot_every)\n";
+  else
+    html += "<h2>The graphs that the heads chose</h2>\n" + graphs;
   html += "<h2>Settings</h2>\n" + file_block(read.folder / "config.toml");
   html += "<h2>Environment</h2>\n" + file_block(read.folder / "env.json") + "</body>\n</html>\n";
   const std::filesystem::path out =

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base64.h"
 #include "data/readers/png.h"
 #include "report/report.h"
 #include "table.h"
@@ -26,18 +27,6 @@ constexpr std::array<const char*, 10> kCifarNames = {"airplane", "automobile", "
 std::string label_name(const std::string& task, int64_t label) {
   if (task == "image") return kCifarNames[static_cast<size_t>(label) % kCifarNames.size()];
   return label == 1 ? "one path" : "two paths";
-}
-
-std::string base64(const std::string& bytes) {
-  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t word = 0;
-    for (size_t j = 0; j < 3; ++j)
-      word = word << 8 | (i + j < bytes.size() ? static_cast<uint8_t>(bytes[i + j]) : 0);
-    for (size_t j = 0; j < 4; ++j) text += i + j <= bytes.size() ? kDigits[word >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
 }
 
 // Dark blue through orange to light yellow; 0..1.

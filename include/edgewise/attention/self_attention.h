@@ -31,6 +31,16 @@ struct AttentionInput {
   std::vector<int64_t> rows = {};  // with a cache: CausalAttention::new_rows() of the tokens that are added
 };
 
+// What a picture of one layer is drawn from, detached.
+struct AttentionView {
+  std::optional<EdgeSet> edges = {};  // none: every allowed pair
+  // [B, H, L, D] and [B, H, S, D], whose scaled products are the scores; undefined where scores are others.
+  at::Tensor query = {}, key = {};
+  // Of a block model, p_ij = query_membership_i . key_side_j (of groups of 16 tokens in squares); else
+  // undefined. [B, H, L, C] and [B, H, S, C].
+  at::Tensor query_membership = {}, key_side = {};
+};
+
 struct AttentionOutput {
   at::Tensor output;             // [B, N, E]
   at::Tensor density;            // [H] double, detached: edges over valid pairs; 1 for dense attention, and
@@ -39,7 +49,8 @@ struct AttentionOutput {
   at::Tensor edge_count;         // edges computed, over all heads and items: int64, a number on the device;
                                  // 0 for a method
   std::optional<EdgeSet> edges;  // only when asked for; dense attention has none
-  std::optional<EdgePolicy> policy = {};  // of a source that learns by reward, in training
+  std::optional<EdgePolicy> policy = {};   // of a source that learns by reward, in training
+  std::optional<AttentionView> view = {};  // with the edges; of dense attention too, not of a method
 };
 
 class SelfAttention : public torch::nn::Module {

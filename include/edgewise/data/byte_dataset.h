@@ -46,6 +46,7 @@ class ByteDataset : public Dataset {
   int64_t vocabulary() const override { return options_.vocabulary; }
   int64_t classes() const override { return options_.classes; }
   int64_t max_length() const override { return options_.pad_to; }
+  TokenView token_view() const override;
   int64_t length(Split split, int64_t index) const override;
   Batch batch(Split split, std::span<const int64_t> indices) const override;
   std::vector<Baseline> baselines(Split split) const override {

@@ -16,6 +16,8 @@ enum class Split { kTrain, kValidation, kTest };
 Split parse_split(std::string_view name);  // "train" | "validation" | "test"
 std::string_view to_string(Split split);
 
+std::string byte_name(uint8_t byte);  // the character, or an escape such as \n and \xC3
+
 // What a figure is worth: that of an answer that needs no attention at all, by name.
 struct Baseline {
   std::string name;
@@ -23,6 +25,12 @@ struct Baseline {
 };
 
 class TextReader;  // edgewise/data/examples/text_reader.h
+
+// What token ids look like to a person.
+struct TokenView {
+  std::vector<std::string> names = {};  // of id 0, 1, ... in ASCII; empty: the ids are numbers
+  int64_t picture_width = 0;            // of pictures, whose ids are grey values; 0 = a sequence
+};
 
 class Dataset {
  public:
@@ -37,6 +45,7 @@ class Dataset {
   }  // numbers per token beside its id; without ids: vocabulary 0
   // What token ids stand for in a text, where each is a byte; empty for all other data.
   virtual const std::vector<uint8_t>& bytes() const;
+  virtual TokenView token_view() const;  // of language models the characters of bytes()
   // Tokens of an example before padding (of the longer of two towers): examples of similar length share a
   // micro-batch.
   virtual int64_t length(Split, int64_t /*index*/) const { return max_length(); }

@@ -26,6 +26,7 @@ class ListOpsDataset : public Dataset {
   int64_t vocabulary() const override { return 32; }  // as published; ids 0..15 occur
   int64_t classes() const override { return 10; }
   int64_t max_length() const override { return options_.pad_to; }
+  TokenView token_view() const override;
   int64_t length(Split split, int64_t index) const override;
   Batch batch(Split split, std::span<const int64_t> indices) const override;
   std::vector<Baseline> baselines(Split split) const override;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <utility>
@@ -39,5 +40,8 @@ void write_all(const char* caller, const FileDescriptor& file, const std::filesy
 // Reads until `bytes` is full or the file ends; returns the number of bytes read.
 std::size_t read_up_to(const char* caller, const FileDescriptor& file, const std::filesystem::path& path,
                        std::span<std::byte> bytes);
+// The same from a place in the file, without moving where others read.
+std::size_t read_at(const char* caller, const FileDescriptor& file, const std::filesystem::path& path,
+                    std::span<std::byte> bytes, std::uint64_t place);
 
 }  // namespace edgewise::io

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <edgewise/io/file_descriptor.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -44,6 +46,22 @@ void save_safetensors(const std::filesystem::path& path, const TensorFile& file)
 // what is wrong with it, std::system_error if it cannot be read. Never allocates more than the size of the
 // file warrants.
 TensorFile load_safetensors(const std::filesystem::path& path);
+
+// An open file whose tensors are read one by one. Replacing the file changes nothing for it.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(std::filesystem::path path);  // the same checks, the same errors
+
+  const SafetensorsHeader& header() const { return header_; }
+  bool has(const std::string& name) const { return header_.tensors.contains(name); }
+  at::Tensor tensor(const std::string& name) const;  // thread-safe
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  SafetensorsHeader header_;
+};
 
 // Names, dtypes and shapes without the data; the same checks, the same errors.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);

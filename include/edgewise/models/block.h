@@ -52,6 +52,7 @@ struct StackOutput {
   at::Tensor penalty;     // scalar, mean over the learning layers and their heads; undefined when none learns
   at::Tensor edge_count;  // over all layers: int64, a number on the device
   std::vector<EdgeSet> edges;        // one per layer with a source, when asked for
+  std::vector<AttentionView> views;  // one per layer, when its edges are asked for; none of methods
   std::vector<EdgePolicy> policies;  // one per layer whose source learns by reward, in training
 
   // Takes in the next layer, and gives its output back; then finish(), once.

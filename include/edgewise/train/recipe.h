@@ -186,7 +186,8 @@ struct TrainRecipe {
   int64_t patience = 0;
   int64_t checkpoint_every = 100;
   int64_t log_every = 10;
-  bool snapshot_edges = false;
+  int64_t snapshot_every = 0;
+  std::string snapshot_inputs = "0,1,2,3";
   int64_t seed = 0;
   std::string device = "cpu";
   std::string precision = "fp32";

@@ -84,6 +84,8 @@ std::string key_of(std::string_view name) {
 OldKey old_key(const std::string& section, const std::string& key, const std::string& kind) {
   const std::string name = section + "." + key;
   if (name == "model.head_dim") return {.section = section, .key = key, .is_gone = true, .is_head_dim = true};
+  if (name == "train.snapshot_edges")
+    return {.section = section, .key = key, .is_gone = true, .is_snapshot_switch = true};
   if (const auto gone = std::ranges::find(kGone, name, &Gone::key); gone != kGone.end())
     return {.section = section,
             .key = key,
@@ -99,6 +101,15 @@ OldKey old_key(const std::string& section, const std::string& key, const std::st
   if (const auto renamed = std::ranges::find(kRenamed, name, &Renamed::before); renamed != kRenamed.end())
     return {.section = section_of(renamed->now), .key = key_of(renamed->now), .was_renamed = true};
   return {.section = section, .key = key};
+}
+
+void apply_snapshot_switch(Recipe& recipe, const std::string& where, const std::string& value) {
+  TORCH_CHECK_VALUE(value == "true" || value == "false", where,
+                    ": expected train.snapshot_edges, which train.snapshot_every replaces, to be true or "
+                    "false; found ",
+                    value);
+  if (value == "true" && recipe.train.snapshot_every == 0)
+    recipe.train.snapshot_every = recipe.train.eval_every;
 }
 
 void check_old_head_dim(const Recipe& recipe, const OldHeadDim& given) {

@@ -13,12 +13,16 @@ struct OldKey {
   bool was_renamed = false;
   bool is_gone = false;
   bool is_head_dim = false;
+  bool is_snapshot_switch = false;
   std::string only_value = {};  // of a key that is gone: what now always holds, as TOML; "" = the preset's
   std::string instead = {};     // what to do, as a sentence
 };
 
 // For any key; `kind` is the recipe's attention.kind, which once shared keys with others.
 OldKey old_key(const std::string& section, const std::string& key, const std::string& kind);
+
+// train.snapshot_edges once asked for snapshots at every validation. After all other keys.
+void apply_snapshot_switch(Recipe& recipe, const std::string& where, const std::string& value);
 
 // model.head_dim once stood beside what it follows from.
 struct OldHeadDim {

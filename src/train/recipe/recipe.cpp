@@ -206,6 +206,8 @@ class Reader {
     for (const Entry& entry : entries_)
       if (!entry.is_choice()) read_entry(entry);
     check_old_head_dim(recipe_, head_dim_);
+    if (!snapshot_switch_.where.empty())
+      apply_snapshot_switch(recipe_, snapshot_switch_.where, snapshot_switch_.value);
     return recipe_;
   }
 
@@ -241,6 +243,10 @@ class Reader {
       head_dim_ = {entry.where, toml_text(*entry.node)};
       return;
     }
+    if (old.is_snapshot_switch) {
+      snapshot_switch_ = {entry.where, toml_text(*entry.node)};
+      return;
+    }
     TORCH_CHECK_VALUE(toml_text(*entry.node) == old.only_value, entry.where, ": ", entry.section, ".",
                       entry.key, " is gone, and ",
                       old.only_value.empty() ? "the preset decides it" : "it is always " + old.only_value,
@@ -253,6 +259,9 @@ class Reader {
   std::set<std::string> overridden_;  // sections whose choice is not the file's
   bool edges_are_override_ = false;
   OldHeadDim head_dim_;
+  struct {
+    std::string where, value;
+  } snapshot_switch_;  // train.snapshot_edges
 };
 
 // A path of a recipe starts at its folder, one of an override where the program was called. Run folders hold

@@ -7,6 +7,7 @@
 
 #include "train/recipe/kind_names.h"
 #include "train/recipe/recipe_fields.h"
+#include "train/snapshot/snapshot_recipe.h"
 
 namespace edgewise::train {
 namespace {
@@ -43,10 +44,6 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(!counted, name,
                     ": expected sbm.count_padding = false with data.drop_masked: what is left out cannot be "
                     "counted; found it true (the default of the preset published)");
-  TORCH_CHECK_VALUE(
-      !recipe.train.snapshot_edges, name,
-      ": expected train.snapshot_edges = false with data.drop_masked: its edges are between places in "
-      "the batch, not in the sequence");
 }
 
 void check_attention(const Recipe& recipe, const std::string& name) {
@@ -140,6 +137,7 @@ void resolve_recipe(Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(kernel == 0 || kernel % 2 == 1, name,
                     ": expected nystromformer.conv_kernel to be odd, or 0 for none; found ", kernel);
   check_schedule(train, name);
+  if (train.snapshot_every > 0) parse_snapshot_inputs(train.snapshot_inputs);
   const TaskKind& task = task_kind(recipe);
   TORCH_CHECK_VALUE(!task.is_causal || model.token_dropout == 0, name,
                     ": expected model.token_dropout = 0 with ", task.name,

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <map>
 #include <vector>
@@ -27,9 +29,9 @@ namespace {
 // What a run may choose anew when it is resumed: how long, how often to look, how many threads, how its
 // passes are started, and where its data lies, of which check_data asks that it be the same.
 bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 9> kPrefixes = {
+  constexpr std::array<std::string_view, 10> kPrefixes = {
       "train.steps",      "train.eval",       "train.log", "train.threads", "train.patience",
-      "train.checkpoint", "train.cuda_graph", "data.path", "train.weights"};
+      "train.checkpoint", "train.cuda_graph", "data.path", "train.weights", "train.snapshot"};
   for (const std::string_view prefix : kPrefixes) {
     if (key.starts_with(prefix)) return true;
   }
@@ -56,6 +58,7 @@ std::map<std::string, std::string> flatten(const std::string& text) {
 }
 
 constexpr const char* kLockName = ".lock";
+constexpr const char* kSnapshotFolder = "snapshots";
 
 // Whether there is anything but the lock.
 bool has_files(const std::filesystem::path& folder) {
@@ -177,10 +180,29 @@ bool file_exists(const std::string& path) {
   return std::filesystem::exists(path);
 }
 
-std::string RunFolder::edges(int64_t step, size_t layer) const {
+std::filesystem::path RunFolder::snapshots() const {
+  return root / kSnapshotFolder;
+}
+
+std::filesystem::path RunFolder::snapshot(int64_t step) const {
   char name[64];
-  std::snprintf(name, sizeof(name), "step-%08lld-layer-%zu.safetensors", static_cast<long long>(step), layer);
-  return (root / "edges" / name).string();
+  std::snprintf(name, sizeof(name), "step-%08lld.safetensors", static_cast<long long>(step));
+  return snapshots() / name;
+}
+
+std::vector<int64_t> RunFolder::snapshot_steps() const {
+  std::vector<int64_t> steps;
+  // A folder that is a link leads out of the run, and so does such a file.
+  if (!std::filesystem::is_directory(std::filesystem::symlink_status(snapshots()))) return steps;
+  for (const auto& entry : std::filesystem::directory_iterator(snapshots())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || entry.is_symlink() || !entry.is_regular_file()) continue;
+    int64_t step = -1;
+    std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (step >= 0 && entry.path() == snapshot(step)) steps.push_back(step);
+  }
+  std::ranges::sort(steps);
+  return steps;
 }
 
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume) {
@@ -204,12 +226,13 @@ RunFolder open_run_folder(const std::filesystem::path& root, const std::string& 
 
 void discard_run_folder(const RunFolder& folder) {
   std::vector<std::filesystem::path> made;
+  for (const int64_t step : folder.snapshot_steps()) made.push_back(folder.snapshot(step));
   for (const auto& entry : std::filesystem::directory_iterator(folder.root)) {
     const std::string name = entry.path().filename().string();
     const bool is_events = name.find("tfevents") != std::string::npos;
     const bool is_ours = name == "config.toml" || name == "env.json" || name == "data.json" ||
                          name == "metrics.jsonl" || is_events || name == "checkpoints" || name == "reader" ||
-                         name == kLockName;
+                         name == kSnapshotFolder || name == kLockName;
     if (!is_ours || (name == "checkpoints" && !std::filesystem::is_empty(entry.path()))) return;
     if (name == "reader") {  // a folder after what is in it
       std::vector<std::filesystem::path> inside;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace edgewise::train {
 
@@ -23,7 +24,10 @@ struct RunFolder {
   std::string metrics() const { return (root / "metrics.jsonl").string(); }
   std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
   std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
-  std::string edges(int64_t step, size_t layer) const;  // edges/step-00000100-layer-0.safetensors
+  std::filesystem::path snapshots() const;
+  std::filesystem::path snapshot(int64_t step) const;  // snapshots/step-00000100.safetensors
+  // The steps that there are snapshots of, ascending; other files in the folder do not count.
+  std::vector<int64_t> snapshot_steps() const;
 };
 
 // Locks the folder and makes it ready. A new run needs an empty folder and gets its description; a resumed
