@@ -245,6 +245,44 @@ def test_data_parallel_in_two_processes(attention, tmp_path):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("attention", ["pattern", "learned in squares", "own"], indirect=True)
+def test_sharded_parameters_in_two_processes(attention, tmp_path):
+    """FSDP2 gives the steps of one process over the same tokens."""
+    import torch.multiprocessing as processes
+
+    attention.dropout = 0.0
+    attention.eval()  # both processes draw the same edges
+    expected = copy.deepcopy(attention)
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for number in range(3):
+        optimizer.zero_grad()
+        step(expected, tokens_of(number))
+        optimizer.step()
+    processes.spawn(_train_sharded, (attention, str(tmp_path / "meeting"), str(tmp_path)), nprocs=2)
+    for rank in range(2):
+        for (name, a), b in zip(expected.named_parameters(), torch.load(tmp_path / f"{rank}.pt")):
+            torch.testing.assert_close(a.detach(), b, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def tokens_of(number):
+    return torch.randn(2, 40, 32, generator=torch.Generator().manual_seed(number))
+
+
+def _train_sharded(rank, attention, meeting, folder):
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    model = fully_shard(copy.deepcopy(attention), mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(3):
+        optimizer.zero_grad()
+        step(model, tokens_of(number))
+        optimizer.step()
+    torch.save([p.full_tensor().detach() for p in model.parameters()], f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
 def _train_in_process(rank, attention, meeting, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     torch.set_num_threads(1)
@@ -258,6 +296,15 @@ def _train_in_process(rank, attention, meeting, folder):
         optimizer.step()
     torch.save([p.detach() for p in attention.parameters()], f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
+
+
+def test_record_sees_compiled_layers(attention):
+    compiled, x = torch.compile(attention.eval(), fullgraph=True, backend="aot_eager"), torch.randn(2, 40, 32)
+    with edgewise.record() as eager:
+        attention(x)
+    with edgewise.record() as traced:
+        compiled(x)
+    torch.testing.assert_close(traced.density, eager.density)
 
 
 def test_packed_sequences_are_block_diagonal_edges():

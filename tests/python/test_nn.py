@@ -271,6 +271,8 @@ def test_the_effect_of_an_edge_is_what_its_probability_receives():
         torch.zeros(2, 40, 32), is_causal=True), ValueError, "window"),
     (lambda: Nearest(8, unit=4), ValueError, "unit 1"),
     (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.full((2, 40, 32), float("nan"))), ValueError, "finite"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.zeros(2, 5, 32), torch.zeros(2, 5, 32), key_padding_mask=torch.ones(
+        2, 5, dtype=torch.bool)), NotImplementedError, "cross-attention"),
     (lambda: SbmEdges(4, 8, preset="best"), ValueError, "edgewise, paper or published"),
     (lambda: SbmEdges(4, 8, unit=4), ValueError, "unit 1"),
     (lambda: SbmEdges(4, 8, initial_density=1.5), ValueError, "initial_density"),

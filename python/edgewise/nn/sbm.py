@@ -10,7 +10,7 @@ from .._ops import autocast_dtype, backward_follows, cast_together, is_plain, op
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..recording import is_recording, tell
-from .sources import AttentionCall, EdgeSource, refuse_causal_squares, refuse_mask
+from .sources import AttentionCall, EdgeSource, refuse_causal_squares, refuse_masks
 
 __all__ = ["SbmEdges"]
 
@@ -71,7 +71,7 @@ class SbmEdges(EdgeSource):
             torch.nn.init.uniform_(parameter, -bound, bound)
 
     def attend(self, call: AttentionCall):
-        refuse_mask("SbmEdges", call)
+        refuse_masks("SbmEdges", call)
         refuse_causal_squares("SbmEdges", call, self)
         autocast = autocast_dtype(call.query.device.type)
         query, key, value = cast_together(call.query, call.key, call.value)

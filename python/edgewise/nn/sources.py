@@ -60,6 +60,7 @@ class AttentionCall:
     scale: float | None = None
     dropout_p: float = 0.0
     without: EdgeSet | None = None  # pairs that are taken out of a pattern
+    is_self: bool = True  # the queries are the keys: a key mask marks both
 
 
 class EdgeSource(torch.nn.Module):
@@ -127,7 +128,7 @@ class EdgeSource(torch.nn.Module):
                               key_mask=call.key_mask)
 
     def _attend_drawn(self, call: AttentionCall, probabilities: torch.Tensor):
-        refuse_mask(type(self).__name__, call)
+        refuse_masks(type(self).__name__, call)
         refuse_causal_squares(type(self).__name__, call, self)
         query, key, value = cast_together(call.query, call.key, call.value)
         shape = (*query.shape[:3], key.shape[2])
@@ -247,10 +248,14 @@ class FullEdges(_Pattern):
         return (self.unit,)
 
 
-def refuse_mask(name: str, call: AttentionCall) -> None:
+def refuse_masks(name: str, call: AttentionCall) -> None:
+    """What learned edges cannot leave out."""
     if call.without is not None:
         raise NotImplementedError(f"{name}: attn_mask is for edge sources that return an EdgeSet; got one beside learned edges. "
                                   "Causality is is_causal=True, padding key_padding_mask")
+    if call.key_mask is not None and not call.is_self:
+        raise NotImplementedError(f"{name}: expected no key_padding_mask in cross-attention over learned edges, which takes it for "
+                                  "a mask of queries and keys. Cut padding off, or use given edges")
 
 
 def refuse_causal_squares(name: str, call: AttentionCall, source) -> None:
@@ -304,6 +309,6 @@ def _counted(call: AttentionCall, edges: EdgeSet):
         allowed = allowed & call.key_mask.view(shape[0], 1, 1, shape[3])
     if call.is_causal:
         allowed = allowed.tril()
-    kept = (edges.to_dense() & allowed).expand(shape)
+    kept = (ops.plan_mask(edges._plan, edges._shape) & allowed).expand(shape)
     density = kept.sum((0, 2, 3)).double() / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
     return density, None, lambda: edges
