@@ -228,7 +228,8 @@ class EdgeSet:
             return NotImplemented
         return self.shape == other.shape and all(torch.equal(a, b) for a, b in zip(self.csr(), other.csr()))
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return hash(self.shape)
 
     def __copy__(self) -> EdgeSet:
         return self

@@ -54,7 +54,7 @@ def record(edges: bool = False):
 
 
 def is_recording() -> bool:
-    return bool(_open)
+    return len(_open) > 0
 
 
 def tell(density: torch.Tensor, penalty: torch.Tensor | None, edges) -> None:

@@ -1,9 +1,11 @@
 // Attention over edges drawn from probabilities that the caller gives, as operations: for edge sources that
-// are written in Python. Every pair is looked at.
+// are written in Python. Every pair, or every square, is looked at.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/eye.h>
+#include <edgewise/graph/square_lists.h>
 
 #include "edges/sbm/sbm_pairs.h"
+#include "edges/square_patterns.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 #include "python/plain_call.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr const char* kName = "drawn_attention";
 
+// shape: of tokens, or of groups where squares are drawn.
 void check_probabilities(const at::Tensor& probabilities, const EdgeShape& shape) {
   TORCH_CHECK_VALUE(
       probabilities.sizes() == at::IntArrayRef({shape.batch, shape.heads, shape.queries, shape.keys}), kName,
@@ -29,6 +32,38 @@ void check_probabilities(const at::Tensor& probabilities, const EdgeShape& shape
       "sigmoid()");
 }
 
+// What is drawn: edges one by one, or squares as edges of groups.
+struct Nodes {
+  EdgeShape shape;
+  std::optional<at::Tensor> query_mask, key_mask;
+  at::Tensor allowed;  // [B, 1, queries, keys] bool
+};
+
+Nodes tokens_of(const EdgeRequest& request) {
+  return {request.shape(), request.query_mask(), request.key_mask, request.allowed()};
+}
+
+// Groups with a valid token; in a causal request those before the query's own, of which nothing lies ahead.
+Nodes groups_of(const EdgeRequest& request) {
+  Nodes result{
+      shape_of_groups(request.shape()), group_mask(request.query_mask()), group_mask(request.key_mask), {}};
+  EdgeRequest of_groups;
+  of_groups.query = request.query.detach().slice(2, 0, request.query.size(2), graph::kSquare);
+  of_groups.key = request.key.detach().slice(2, 0, request.key.size(2), graph::kSquare);
+  of_groups.key_mask = result.key_mask;
+  result.allowed = of_groups.allowed();
+  if (request.is_causal) result.allowed = result.allowed.tril(-1);
+  return result;
+}
+
+EdgeSet draw(const Nodes& nodes, const SampleOptions& sampling, const at::Tensor& probabilities) {
+  const at::Tensor keys = ops::stream_keys(sampling.random, kernels::Purpose::kEdges, nodes.shape);
+  const at::Tensor numbers = ops::reference::pair_numbers(keys, nodes.shape, probabilities.device());
+  const at::Tensor drawn =
+      (probabilities.detach().to(at::kDouble) + sampling.exploration) * 0x1.0p32 > numbers;
+  return EdgeSet::from_mask(drawn & nodes.allowed);
+}
+
 // p of each edge, in CSR order: [E].
 at::Tensor numbers_of(const EdgeSet& edges, const at::Tensor& probabilities) {
   const int64_t keys = std::max<int64_t>(edges.shape().keys, 1);
@@ -36,32 +71,42 @@ at::Tensor numbers_of(const EdgeSet& edges, const at::Tensor& probabilities) {
 }
 
 EdgeChoice choose(const SourceCall& call, const EdgeRequest& request, const at::Tensor& probabilities) {
-  const EdgeShape shape = request.shape();
-  check_probabilities(probabilities, shape);
-  const SourceOptions options =
-      parse_source_options({call.options.data(), call.options.size()}, shape.heads, request.query.size(3));
+  const SourceOptions options = parse_source_options({call.options.data(), call.options.size()},
+                                                     request.query.size(1), request.query.size(3));
   const SbmEdgesOptions& sbm = options.sbm;
-  TORCH_CHECK_VALUE(sbm.unit == 1, kName, ": expected unit 1; got ", sbm.unit);
+  check_unit(kName, sbm.unit);
+  const bool in_squares = sbm.unit > 1;
+  const Nodes nodes = in_squares ? groups_of(request) : tokens_of(request);
+  check_probabilities(probabilities, nodes.shape);
   const SampleOptions sampling = sampling_options(sbm, request, call.training);
-  const at::Tensor keys = ops::stream_keys(request.random, kernels::Purpose::kEdges, shape);
-  const at::Tensor numbers = ops::reference::pair_numbers(keys, shape, request.query.device());
-  const at::Tensor drawn =
-      (probabilities.detach().to(at::kDouble) + sampling.exploration) * 0x1.0p32 > numbers;
+  const graph::SquarePairs pairs = in_squares ? allowed_square_pairs(request) : graph::SquarePairs{};
+  const auto whole = [&](const EdgeSet& drawn) {
+    return in_squares ? EdgeSet::from_square_groups(request.shape(), drawn, pairs) : drawn;
+  };
+  const EdgeSet drawn = draw(nodes, sampling, probabilities);
   EdgeChoice choice;
-  choice.edges = EdgeSet::from_mask(drawn & request.allowed());
+  choice.edges = whole(drawn);
   if (!at::GradMode::is_enabled()) return with_window(choice, options, request);
   EdgeLearner learner;
   learner.rule = credit_rule(sbm.estimator, sbm.present_form);
-  learner.values = numbers_of(choice.edges, probabilities);
+  if (in_squares) {
+    // A square learns by memberships: with as many clusters as key groups, p_IJ = p_I . e_J.
+    learner.query_membership = probabilities;
+    learner.key_side = at::eye(nodes.shape.keys, probabilities.options().requires_grad(false))
+                           .expand({nodes.shape.batch, nodes.shape.heads, -1, -1});
+  } else {
+    learner.values = numbers_of(drawn, probabilities);
+  }
   if (asks_for_probes(sbm, call.training)) {
     SampleOptions probing = sampling;
-    probing.key_mask = request.key_mask;
-    probing.query_mask = request.query_mask();
-    probing.probe_unit = sbm.probe_unit;
+    probing.key_mask = nodes.key_mask;
+    probing.query_mask = nodes.query_mask;
+    probing.probe_unit = in_squares ? 1 : sbm.probe_unit;
     ops::ReplayedNumbers replayed;
-    set_probe_rates(learner, replayed, sbm, shape, request.key_mask);
-    learner.probes = sample_probe_edges(choice.edges, learner.probe_rates, probing);
-    learner.probe_values = numbers_of(*learner.probes, probabilities);
+    set_probe_rates(learner, replayed, sbm, nodes.shape, request.key_mask);
+    const EdgeSet probes = sample_probe_edges(drawn, learner.probe_rates, probing);
+    if (!in_squares) learner.probe_values = numbers_of(probes, probabilities);
+    learner.probes = whole(probes);
   }
   choice.learner = std::move(learner);
   return with_window(choice, options, request);

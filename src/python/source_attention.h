@@ -52,7 +52,8 @@ std::vector<at::Tensor> sbm_edges(const at::Tensor& query, const at::Tensor& key
                                   c10::string_view options, bool training, bool is_causal,
                                   std::optional<at::ScalarType> autocast);
 
-// ---- probabilities [B, H, L, S] of pairs, each drawn on its own ----
+// ---- probabilities [B, H, L, S] of pairs, or [B, H, ceil(L/16), ceil(S/16)] of squares, each drawn on its
+// own ----
 
 // -> output, density [H] float64.
 std::tuple<at::Tensor, at::Tensor> attend_drawn(const at::Tensor& query, const at::Tensor& key,

@@ -32,13 +32,15 @@ SOURCES = {
     "given": lambda: EdgeSet.window(40, 9),
     "function": lambda: lambda query, key: torch.sigmoid(query @ key.mT),
     "own": lambda: Nearest(8),
+    "own squares": lambda: Nearest(8, unit=16, window=0),
+    "own and window": lambda: Nearest(8, window=2),
     "sbm": lambda: SbmEdges(4, 8),
     "sbm squares": lambda: SbmEdges(4, 8, unit=16, window=0),
     "sbm and window": lambda: SbmEdges(4, 8, window=2),
     "sbm paper": lambda: SbmEdges(4, 8, preset="paper"),
     "sbm published": lambda: SbmEdges(4, 8, preset="published"),
 }
-LEARNERS = [name for name in SOURCES if name in ("function", "own") or name.startswith("sbm")]
+LEARNERS = [name for name in SOURCES if name == "function" or name.startswith("own") or name.startswith("sbm")]
 
 
 @pytest.fixture(params=SOURCES)
@@ -79,7 +81,7 @@ def test_padding_and_the_future_are_never_seen(attention, is_causal):
     changed[1, 29:] = 100.0
     again, _ = attention(changed, key_padding_mask=mask, is_causal=is_causal)
     torch.testing.assert_close(again[~mask], out[~mask])
-    if is_causal and not isinstance(attention.edges, (FunctionEdges, Nearest)):  # those look at every token
+    if is_causal:
         later = x.clone()
         later[:, 20:] += 1
         torch.testing.assert_close(attention(later, key_padding_mask=mask, is_causal=True)[0][:, :20], out[:, :20])
@@ -204,6 +206,28 @@ def test_a_penalty_lowers_the_density(name):
     assert density() - fixed < 0.5 * (before - fixed)
 
 
+def test_squares_of_one_s_own_are_those_of_the_same_probabilities():
+    """Of squares with probability 0 and 1 the edges are known, and so is what a square receives."""
+    torch.manual_seed(0)
+    query, key, value, weight = (torch.randn(1, 2, 40, 8, dtype=torch.float64) for _ in range(4))
+    chosen = torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 1, 0]])
+    p = chosen.clone().requires_grad_()
+    source = FunctionEdges(lambda q, k: p, unit=16, probe_rate=1.0, probes_per_row=0, present_form="leave_one_out")
+    output, penalty = source.attend(edgewise.nn.AttentionCall(query, key, value))
+    edges = EdgeSet.from_squares(chosen.bool().expand(1, 2, 3, 3).clone(), (1, 2, 40, 40))
+    torch.testing.assert_close(output, edgewise.edge_attention(query, key, value, edges))
+    torch.testing.assert_close(penalty, torch.full((2,), edges.density))
+    grad, = torch.autograd.grad((output * weight).sum(), p)
+    for i in range(3):  # switching one square as a whole, in both heads at once: every row is of one square row
+        for j in range(3):
+            other = chosen.clone()
+            other[i, j] = 1 - other[i, j]
+            switched = EdgeSet.from_squares(other.bool().expand(1, 2, 3, 3).clone(), (1, 2, 40, 40))
+            with_it, without = (output, edgewise.edge_attention(query, key, value, switched))
+            effect = ((with_it - without) * weight).sum() * (1 if chosen[i, j] else -1)
+            torch.testing.assert_close(grad[i, j].double(), effect, atol=1e-4, rtol=1e-4)
+
+
 def test_the_effect_of_an_edge_is_what_its_probability_receives():
     """For a loss that is linear in the output: the mean over draws is the slope of the expectation, by enumeration."""
     torch.manual_seed(0)
@@ -243,6 +267,12 @@ def test_the_effect_of_an_edge_is_what_its_probability_receives():
     (lambda: MultiheadEdgeAttention(32, 4, lambda q, k: 3)(torch.randn(2, 5, 32)), TypeError, "probabilities or an EdgeSet"),
     (lambda: MultiheadEdgeAttention(32, 4, EdgeSource())(torch.randn(2, 5, 32)), NotImplementedError, "choose"),
     (lambda: MultiheadEdgeAttention(32, 4, WindowEdges(2))(torch.zeros(2, 5, 32), torch.zeros(2, 6, 32)), ValueError, "as many"),
+    (lambda: MultiheadEdgeAttention(32, 4, FunctionEdges(lambda q, k: torch.sigmoid(q @ k.mT), unit=16))(
+        torch.zeros(2, 40, 32), is_causal=True), ValueError, "window"),
+    (lambda: Nearest(8, unit=4), ValueError, "unit 1"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.full((2, 40, 32), float("nan"))), ValueError, "finite"),
+    (lambda: MultiheadEdgeAttention(32, 4, SbmEdges(4, 8))(torch.zeros(2, 5, 32), torch.zeros(2, 5, 32), key_padding_mask=torch.ones(
+        2, 5, dtype=torch.bool)), NotImplementedError, "cross-attention"),
     (lambda: SbmEdges(4, 8, preset="best"), ValueError, "edgewise, paper or published"),
     (lambda: SbmEdges(4, 8, unit=4), ValueError, "unit 1"),
     (lambda: SbmEdges(4, 8, initial_density=1.5), ValueError, "initial_density"),

@@ -130,7 +130,8 @@ class MultiheadEdgeAttention(nn.Module):
         self._check(query, key, value)
         q, k, v = self._project(query, key, value, is_self)
         mask = _valid_keys(key_padding_mask, k.shape[0], k.shape[2])
-        call = AttentionCall(q, k, v, mask, is_causal, dropout_p=self.dropout if self.training else 0.0)
+        call = AttentionCall(q, k, v, mask, is_causal, dropout_p=self.dropout if self.training else 0.0,
+                             is_self=is_self)
         forbidden = None if is_causal or attn_mask is None else _forbidden(attn_mask, self.num_heads)
         heads = self._attend_dense(call, forbidden) if self.edges is None else self._attend_edges(call, forbidden)
         output = self.out_proj(heads.transpose(1, 2).flatten(2))

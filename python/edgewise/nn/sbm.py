@@ -10,7 +10,7 @@ from .._ops import autocast_dtype, backward_follows, cast_together, is_plain, op
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..recording import is_recording, tell
-from .sources import AttentionCall, EdgeSource, refuse_mask
+from .sources import AttentionCall, EdgeSource, refuse_causal_squares, refuse_masks
 
 __all__ = ["SbmEdges"]
 
@@ -71,10 +71,8 @@ class SbmEdges(EdgeSource):
             torch.nn.init.uniform_(parameter, -bound, bound)
 
     def attend(self, call: AttentionCall):
-        refuse_mask("SbmEdges", call)
-        if call.is_causal and self.unit > 1 and self.window is None:
-            raise ValueError("SbmEdges: expected a window in a causal layer of squares, which chooses among the groups before "
-                             "a query's own; pass window=0 or more")
+        refuse_masks("SbmEdges", call)
+        refuse_causal_squares("SbmEdges", call, self)
         autocast = autocast_dtype(call.query.device.type)
         query, key, value = cast_together(call.query, call.key, call.value)
         parameters = [self.clusters, self.mlp_weight1, self.mlp_bias1, self.mlp_weight2, self.mlp_bias2]

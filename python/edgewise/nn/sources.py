@@ -10,6 +10,8 @@ A source of one's own derives from EdgeSource and implements ``choose``:
         def choose(self, query, key):                       # [B, H, L, D], [B, H, S, D]
             return torch.sigmoid(self.query(query) @ self.key(key).mT)
 
+(with ``super().__init__(unit=16)`` it is asked for squares of 16 x 16 pairs, and sees the mean query and key of every 16).
+
 What it returns is one of
 
 - probabilities [B, H, L, S] of pairs (or of shapes that broadcast to it): edges are drawn from them, and in training the
@@ -30,7 +32,7 @@ import torch
 
 from .._ops import backward_follows, cast_together, draw_seed, is_plain, ops
 from .._ops import call as run
-from ..edge_set import EdgeSet
+from ..edge_set import SQUARE, EdgeSet, _groups
 from ..functional import edge_attention
 from ..recording import is_recording, tell
 
@@ -58,6 +60,7 @@ class AttentionCall:
     scale: float | None = None
     dropout_p: float = 0.0
     without: EdgeSet | None = None  # pairs that are taken out of a pattern
+    is_self: bool = True  # the queries are the keys: a key mask marks both
 
 
 class EdgeSource(torch.nn.Module):
@@ -66,22 +69,37 @@ class EdgeSource(torch.nn.Module):
     The options are those of sources that return probabilities.
 
     Args:
-        probe_rate: share of the absent pairs that is probed in training: what would adding them have done?
-        probes_per_row: at most so many per query on average.
+        unit: 1 for probabilities of pairs; 16 for those of squares of 16 queries and 16 keys, [B, H, ceil(L/16), ceil(S/16)].
+        probe_rate: share of the absent pairs (squares) that is probed in training, 0.02 (0.05) by default: what would adding
+            them have done?
+        probes_per_row: at most so many per query (group) on average, 64 (16) by default.
         present_form: how present edges are judged, "softmax" or "leave_one_out" (docs/math.md).
+        window: adds fixed edges to keys within so many tokens. Causal squares are chosen among the groups before a query's
+            own, and need one (0 is the query's own group).
         seed: of the draws in evaluation; by default every module has its own.
     """
 
-    def __init__(self, *, probe_rate: float = 0.02, probes_per_row: int = 64, present_form: str = "softmax",
-                 seed: int | None = None):
+    def __init__(self, *, unit: int = 1, probe_rate: float | None = None, probes_per_row: int | None = None,
+                 present_form: str = "softmax", window: int | None = None, seed: int | None = None):
         super().__init__()
+        if unit not in (1, 16):
+            raise ValueError(f"{type(self).__name__}: expected unit 1 (single edges) or 16 (squares); got {unit}")
+        self.unit = unit
         #: Of the draws in evaluation: a number, or seed, step, layer and first item of a random stream.
         self.evaluation_seed: int | tuple[int, ...] = _next_number() if seed is None else seed
-        self.options = f"probe_rate={probe_rate} probes_per_row={probes_per_row} present_form={present_form} probe_unit=1"
+        probe_rate = probe_rate if probe_rate is not None else 0.02 if unit == 1 else 0.05
+        probes_per_row = probes_per_row if probes_per_row is not None else 64 if unit == 1 else 16
+        self.options = (f"unit={unit} probe_rate={probe_rate} probes_per_row={probes_per_row} present_form={present_form} "
+                        f"probe_unit=1{'' if window is None else f' window={window}'}")
+        self.window = window
 
     def choose(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | EdgeSet:
         raise NotImplementedError(f"{type(self).__name__}: expected a method choose(query, key) that returns probabilities or "
                                   "an EdgeSet; see edgewise.nn.EdgeSource")
+
+    def nodes(self, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
+        """The query and key that ``choose`` gets."""
+        return _groups_of(call) if self.unit > 1 else (call.query, call.key)
 
     def draw_seed(self) -> torch.Tensor:
         """In training from torch's generator; in evaluation always the same."""
@@ -92,7 +110,7 @@ class EdgeSource(torch.nn.Module):
 
     def attend(self, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Output [B, H, L, Dv], and the learner's differentiable density [H], None for patterns."""
-        chosen = self.choose(call.query, call.key)
+        chosen = self.choose(*self.nodes(call))
         if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
             chosen = EdgeSet.from_mask(chosen)
         if isinstance(chosen, EdgeSet):
@@ -110,19 +128,22 @@ class EdgeSource(torch.nn.Module):
                               key_mask=call.key_mask)
 
     def _attend_drawn(self, call: AttentionCall, probabilities: torch.Tensor):
-        refuse_mask(type(self).__name__, call)
+        refuse_masks(type(self).__name__, call)
+        refuse_causal_squares(type(self).__name__, call, self)
         query, key, value = cast_together(call.query, call.key, call.value)
         shape = (*query.shape[:3], key.shape[2])
-        probabilities = probabilities.float().expand(shape)
-        seed = self.draw_seed()
         allowed = _allowed(call, shape)
+        nodes = shape if self.unit == 1 else (*shape[:2], _groups(shape[2]), _groups(shape[3]))
+        probabilities = probabilities.float().expand(nodes)
+        seed = self.draw_seed()
         known = (call.key_mask, seed, self.options, self.training, call.is_causal)
         if is_plain(query, key, value, probabilities):
             output, density = ops.attend_drawn(query, key, value, probabilities, *known, call.scale, call.dropout_p)
         else:
             output, density, _ = run("drawn_attention", query, key, value, probabilities, *known, call.scale, call.dropout_p,
                                      backward_follows(query, key, value, probabilities))
-        penalty = (probabilities * allowed).sum((0, 2, 3)) / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
+        weights = allowed.float() if self.unit == 1 else _pairs_of_squares(allowed)
+        penalty = (probabilities * weights).sum((0, 2, 3)) / weights.expand(shape[0], -1, -1, -1).sum().clamp_min(1)
         if is_recording():
             tell(density, penalty, lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
         return output, penalty
@@ -164,6 +185,9 @@ class GivenEdges(EdgeSource):
 
 class _Pattern(EdgeSource):
     """Edges that follow from the lengths alone."""
+
+    def nodes(self, call):
+        return call.query, call.key
 
     def choose(self, query, key):
         # Where a compiled program leaves lengths open, index() settles them: a pattern is of one length.
@@ -224,10 +248,38 @@ class FullEdges(_Pattern):
         return (self.unit,)
 
 
-def refuse_mask(name: str, call: AttentionCall) -> None:
+def refuse_masks(name: str, call: AttentionCall) -> None:
+    """What learned edges cannot leave out."""
     if call.without is not None:
         raise NotImplementedError(f"{name}: attn_mask is for edge sources that return an EdgeSet; got one beside learned edges. "
                                   "Causality is is_causal=True, padding key_padding_mask")
+    if call.key_mask is not None and not call.is_self:
+        raise NotImplementedError(f"{name}: expected no key_padding_mask in cross-attention over learned edges, which takes it for "
+                                  "a mask of queries and keys. Cut padding off, or use given edges")
+
+
+def refuse_causal_squares(name: str, call: AttentionCall, source) -> None:
+    if call.is_causal and source.unit > 1 and source.window is None:
+        raise ValueError(f"{name}: expected a window in a causal layer of squares, which chooses among the groups before a "
+                         "query's own; pass window=0 or more")
+
+
+def _groups_of(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
+    """What speaks for every 16 tokens: their mean; of causal queries the first, which all of them may know."""
+    mask = call.key_mask if call.key_mask is not None and call.query.shape[2] == call.key.shape[2] else None
+    query = call.query[:, :, ::SQUARE] if call.is_causal else _mean_of_groups(call.query, mask)
+    return query, _mean_of_groups(call.key, call.key_mask)
+
+
+def _mean_of_groups(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """[B, H, N, D] -> [B, H, ceil(N/16), D], over valid tokens; 0 for a group without."""
+    batch, heads, length, dim = x.shape
+    groups = _groups(length)
+    valid = torch.ones(1, 1, length, 1, dtype=torch.bool, device=x.device) if mask is None else mask.view(batch, 1, length, 1)
+    padded = torch.nn.functional.pad(x.masked_fill(~valid, 0), (0, 0, 0, groups * SQUARE - length))
+    counts = torch.nn.functional.pad(valid.to(x.dtype), (0, 0, 0, groups * SQUARE - length))
+    sums, counts = (y.unflatten(2, (groups, SQUARE)).sum(3) for y in (padded, counts))
+    return sums / counts.clamp_min(1)
 
 
 def _allowed(call: AttentionCall, shape) -> torch.Tensor:
@@ -241,6 +293,14 @@ def _allowed(call: AttentionCall, shape) -> torch.Tensor:
     return allowed.tril() if call.is_causal else allowed
 
 
+def _pairs_of_squares(allowed: torch.Tensor) -> torch.Tensor:
+    """Of each square the pairs that take part: [B or 1, 1, ceil(L/16), ceil(S/16)]."""
+    queries, keys = allowed.shape[2:]
+    rows, columns = _groups(queries), _groups(keys)
+    padded = torch.nn.functional.pad(allowed.float(), (0, columns * SQUARE - keys, 0, rows * SQUARE - queries))
+    return padded.view(-1, 1, rows, SQUARE, columns, SQUARE).sum((3, 5))
+
+
 def _counted(call: AttentionCall, edges: EdgeSet):
     """What a pattern tells a record: density of the edges that are computed over the pairs that might be."""
     shape = (*call.query.shape[:3], call.key.shape[2])
@@ -249,6 +309,6 @@ def _counted(call: AttentionCall, edges: EdgeSet):
         allowed = allowed & call.key_mask.view(shape[0], 1, 1, shape[3])
     if call.is_causal:
         allowed = allowed.tril()
-    kept = (edges.to_dense() & allowed).expand(shape)
+    kept = (ops.plan_mask(edges._plan, edges._shape) & allowed).expand(shape)
     density = kept.sum((0, 2, 3)).double() / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
     return density, None, lambda: edges
