@@ -12,4 +12,9 @@ void expect_run_folder(const std::filesystem::path& folder, const std::string& f
                     " is not a run folder (it has no ", file, "); edgewise train makes one");
 }
 
+std::string shown_place(const std::string& place) {
+  const std::string here = std::filesystem::current_path().string() + "/";
+  return place.starts_with(here) ? place.substr(here.size()) : place;
+}
+
 }  // namespace edgewise::app

@@ -10,4 +10,7 @@ namespace edgewise::app {
 void expect_run_folder(const std::filesystem::path& folder, const std::string& file,
                        const std::string& command);
 
+// For people: from the folder where the program was called, if the place is below it.
+std::string shown_place(const std::string& place);
+
 }  // namespace edgewise::app

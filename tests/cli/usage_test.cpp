@@ -16,7 +16,8 @@ struct Case {
 TEST(Usage, IsExplainedInOneLine) {
   const std::vector<Case> cases = {
       Case{{},
-           "edgewise: expected a command: train, sweep, eval, generate, compare, cost, reproduce, report, "
+           "edgewise: expected a command: train, sweep, eval, predict, generate, compare, cost, reproduce, "
+           "explore, report, "
            "data, "
            "sample, bench "
            "or "

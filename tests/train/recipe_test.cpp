@@ -441,6 +441,8 @@ TEST(Recipe, TheBestOfTheLongRangeArenaAreTheRunsThatWereMeasured) {
     const Recipe best = load_recipe(root + "/recipes/lra/" + recipe + ".toml");
     Recipe measured = parse(recipes.at(run));
     measured.data.path = best.data.path;
+    if (!measured.train.weights.empty())  // of a run in the folder of the project
+      measured.train.weights = root + "/" + measured.train.weights;
     measured.train.seed = best.train.seed;
     measured.train.device = best.train.device;
     measured.train.precision = best.train.precision;

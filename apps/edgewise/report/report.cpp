@@ -71,7 +71,7 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
     edges << train::sbm_options(r);
     rows.emplace_back("edges", edges.str());
   }
-  if (!r.train.weights.empty()) rows.emplace_back("started from", r.train.weights);
+  if (!r.train.weights.empty()) rows.emplace_back("started from", shown_place(r.train.weights));
   if (r.train.average > 0)
     rows.emplace_back("weights", "averaged, train.average = " + fixed(r.train.average, 4));
   if (is_sbm)

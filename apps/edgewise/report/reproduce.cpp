@@ -18,6 +18,7 @@
 
 #include "command.h"
 #include "data/datasets.h"
+#include "folders.h"
 #include "report/lra_paper.h"
 #include "report/seeds.h"
 #include "runs.h"
@@ -102,7 +103,8 @@ std::vector<Group> group_runs(const std::vector<Run>& runs) {
     if (!run.test) continue;
     if (run.is_its_start()) {
       std::cerr << run.folder.string() << " was never better than the weights it began with ("
-                << run.recipe.train.weights << "), so its test is theirs; left out of the tables\n";
+                << shown_place(run.recipe.train.weights)
+                << "), so its test is theirs; left out of the tables\n";
       continue;
     }
     const std::string recipe = recipe_but_seed(run);
@@ -311,7 +313,8 @@ std::string remarks(const Run& run) {
   if (run.recipe.model.token_dropout > 0)
     add("model.token_dropout = " + short_number(run.recipe.model.token_dropout));
   if (!run.recipe.train.weights.empty())
-    add((run.is_its_start() ? "figures of its start, " : "started from ") + run.recipe.train.weights);
+    add((run.is_its_start() ? "figures of its start, " : "started from ") +
+        shown_place(run.recipe.train.weights));
   return text;
 }
 
