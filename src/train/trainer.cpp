@@ -345,6 +345,9 @@ void Trainer::State::save_snapshot_here() {
                                            .device = device,
                                            .precision = step_options.precision,
                                            .is_causal = task_kind(recipe).is_causal});
+  TORCH_CHECK_VALUE(!std::filesystem::is_symlink(folder.snapshots()), "train: expected ",
+                    folder.snapshots().string(),
+                    " to be a folder of this run; it is a link to another place. Remove it");
   std::filesystem::create_directories(folder.snapshots());
   save_snapshot(folder.snapshot(info.step), snapshot);
 }

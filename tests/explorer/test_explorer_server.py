@@ -54,6 +54,10 @@ def test_it_gives_what_the_snapshot_holds(serve, small_run):
     assert got["meta"]["edges"] == len(written["input.1.layer.1.head.0.keys"]) == step["inputs"][1]["layers"][1]["heads"][0]["edges"]
     small = run_folder.unpack(get(server, "/api/step/100/input/0/thumbnails")[1])
     assert len(small["pixels"]) == 4 * small["meta"]["size"] ** 2 and small["pixels"].any()
+    rows = np.repeat(np.arange(12), np.diff(written["input.0.layer.0.head.1.offsets"]))
+    mask = np.zeros((12, 12), bool)  # second picture; a node is four pixels
+    mask[rows, written["input.0.layer.0.head.1.keys"]] = True
+    np.testing.assert_array_equal(small["pixels"].reshape(4, 48, 48)[1] > 0, np.kron(mask, np.ones((4, 4), bool)))
     given = run_folder.unpack(get(server, "/api/step/100/input/0")[1])
     assert list(given["labels"]) == [9] and len(given["tokens"]) == 12
     for name in ("", "style.css", "raster.js", "app.js"):

@@ -76,10 +76,10 @@ TEST(Recipe, ReadsEveryTypeOfField) {
 }
 
 TEST(Recipe, OverridesBeatTheFileAndEarlierOverrides) {
-  const Recipe recipe = parse(
-      "[train]\nsteps = 5\nseed = 1",
-      {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.kind=sbm", "sbm.law=\"poisson\"",
-       "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_every=30"});
+  const Recipe recipe =
+      parse("[train]\nsteps = 5\nseed = 1",
+            {"train.steps=6", "train.steps=7", "train.device=cuda", "attention.kind=sbm",
+             "sbm.law=\"poisson\"", "train.learning_rate=1e-5", "data.path=2024", "train.snapshot_every=30"});
   EXPECT_EQ(recipe.train.steps, 7);
   EXPECT_EQ(recipe.train.seed, 1);
   EXPECT_EQ(recipe.train.device, "cuda");
@@ -131,6 +131,7 @@ Recipe changed_recipe(const std::string& kind) {
   recipe.data.validation = "own";   // the other way to validate for texts,
   recipe.data.drop_masked = false;  // which needs the order of tokens
   recipe.nystromformer.conv_kernel = 35;
+  recipe.train.snapshot_inputs = "5,1";
   recipe.train.micro_batch = recipe.train.batch = 96;
   recipe.model.max_length = 4096;
   return recipe;

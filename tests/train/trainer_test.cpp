@@ -219,7 +219,7 @@ TEST(Trainer, AnEvaluationIsRecordedOnceHoweverOftenItIsRepeated) {
     using RepeatedTokens::RepeatedTokens;
     Batch batch(data::Split split, std::span<const int64_t> indices) const override {
       if (split == data::Split::kValidation) {
-        if (interrupt) std::raise(SIGINT);
+        if (interrupt && indices.size() > 1) std::raise(SIGINT);  // snapshots ask for single examples
         // After the batches of the validation itself only the snapshot asks for more.
         if (batches_left-- == 0) throw std::runtime_error("killed");
       }

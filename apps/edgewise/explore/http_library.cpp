@@ -14,7 +14,7 @@ namespace edgewise::app {
 namespace {
 
 constexpr int kThreads = 16, kPatienceSeconds = 5;
-constexpr int kIdleSeconds = 1;  // browsers open connections that they may need; the end waits for them
+constexpr int kIdleSeconds = 1;        // browsers open connections that they may need; the end waits for them
 constexpr size_t kLargestBody = 1024;  // of a request; none of ours has any
 
 std::vector<std::string> values_of(const httplib::Request& request, const char* name) {
@@ -66,6 +66,8 @@ std::string serve(const HttpServerOptions& options) {
     server.listen_after_bind();
     is_done = true;
   });
+  // stop() of a server that does not listen yet would be forgotten.
+  while (!is_done && !server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   while (!is_done && !options.stop()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const bool ended_by_itself = is_done;
   server.stop();

@@ -49,19 +49,44 @@ Json density_curves(const std::filesystem::path& metrics) {
   return {{"steps", steps}, {"heads", heads}};
 }
 
-// How many edges fall on each pixel, as its share of the most that could, on a scale that shows few.
+// The pixels of a node among `nodes`: several where there are few nodes, else one that others share.
+struct Pixels {
+  int64_t begin, end;
+};
+Pixels pixels_of(int64_t node, int64_t nodes) {
+  if (nodes >= kThumbnail) {
+    const int64_t pixel = ((node + 1) * kThumbnail - 1) / nodes;
+    return {pixel, pixel + 1};
+  }
+  const auto first = [&](int64_t n) { return (n * kThumbnail + nodes - 1) / nodes; };
+  return {first(node), first(node + 1)};
+}
+
+// How many pairs of each pixel are edges, on a scale that shows few.
 void draw_thumbnail(const train::HeadSnapshot& head, int64_t queries, int64_t keys, uint8_t* pixels) {
   std::vector<float> count(kThumbnail * kThumbnail);
+  std::vector<double> rows(kThumbnail), columns(kThumbnail);  // nodes of each pixel
+  const auto count_nodes = [](int64_t nodes, std::vector<double>& into) {
+    for (int64_t node = 0; node < nodes; ++node)
+      for (int64_t p = pixels_of(node, nodes).begin; p < pixels_of(node, nodes).end; ++p)
+        into[static_cast<size_t>(p)] += 1;
+  };
+  count_nodes(queries, rows);
+  count_nodes(keys, columns);
   const auto* const offsets = head.offsets.const_data_ptr<int32_t>();
-  const auto* const columns = head.keys.const_data_ptr<int32_t>();
+  const auto* const keys_of = head.keys.const_data_ptr<int32_t>();
   for (int64_t row = 0; row < queries; ++row) {
-    float* const line = count.data() + row * kThumbnail / queries * kThumbnail;
-    for (int32_t e = offsets[row]; e < offsets[row + 1]; ++e) line[columns[e] * kThumbnail / keys] += 1;
+    const Pixels down = pixels_of(row, queries);
+    for (int32_t e = offsets[row]; e < offsets[row + 1]; ++e) {
+      const Pixels across = pixels_of(keys_of[e], keys);
+      for (int64_t y = down.begin; y < down.end; ++y)
+        for (int64_t x = across.begin; x < across.end; ++x)
+          count[static_cast<size_t>(y * kThumbnail + x)] += 1;
+    }
   }
-  const double rows = std::max(1.0, static_cast<double>(queries) / kThumbnail),
-               width = std::max(1.0, static_cast<double>(keys) / kThumbnail);
   for (size_t n = 0; n < count.size(); ++n) {
-    const double share = std::min(1.0, static_cast<double>(count[n]) / (rows * width));
+    const double pairs = std::max(1.0, rows[n / kThumbnail] * columns[n % kThumbnail]);
+    const double share = std::min(1.0, static_cast<double>(count[n]) / pairs);
     pixels[n] = static_cast<uint8_t>(std::lround(255 * std::sqrt(share)));
   }
 }

@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostTokens = int64_t{1} << 24, kMostHeads = 1024, kMostLayers = 1024, kMostInputs = 128;
+constexpr size_t kMostHeadsInAll = size_t{1} << 14;
 constexpr size_t kMostNames = 1 << 20, kLongestName = 256, kLargestJson = size_t{16} << 20;
 constexpr int kDeepest = 12;  // levels; ours has eight
 
@@ -123,7 +124,13 @@ class Reader {
     input.example = whole(json, "example", 0, INT64_MAX);
     input.tower = whole(json, "tower", 0, 1);
     input.length = whole(json, "length", 0, kMostTokens);
-    for (const Json& each : list(json, "layers", kMostLayers)) input.layers.push_back(layer(each));
+    size_t heads = 0;
+    for (const Json& each : list(json, "layers", kMostLayers)) {
+      input.layers.push_back(layer(each));
+      heads += input.layers.back().heads.size();
+    }
+    TORCH_CHECK_VALUE(heads <= kMostHeadsInAll, "snapshot: '", file_, "': expected at most ", kMostHeadsInAll,
+                      " heads in all layers; found ", heads);
     return input;
   }
   Snapshot snapshot(const Json& json) const {

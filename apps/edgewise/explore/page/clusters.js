@@ -40,12 +40,18 @@
         name, rows, columns: clusters, title, isNodes, stride, order, x: kMargin + n * (room + kMargin), y: kTop, width: room,
         height: isNodes ? tall : Math.min(room, tall), values });
       const list = [
-        panel(0, "queries", queries, "memberships of queries (up to 1)", (r, c) => head.query_membership[r * clusters + order[c]], true),
-        panel(1, "blocks", clusters, "block matrix (sums to 1)", head.block_matrix && ((r, c) => head.block_matrix[order[r] * clusters + order[c]]), false),
-        panel(2, "keys", keys, "keys, times the block matrix", (r, c) => head.key_side[r * clusters + order[c]], true)];
+        panel(0, "queries", queries, "memberships of queries", (r, c) => head.query_membership[r * clusters + order[c]], true),
+        panel(1, "blocks", clusters, "block matrix", head.block_matrix && ((r, c) => head.block_matrix[order[r] * clusters + order[c]]), false),
+        panel(2, "keys", keys, "keys, times block matrix", (r, c) => head.key_side[r * clusters + order[c]], true)];
       for (const each of list) {
-        each.most = 1e-12;
-        if (each.values) for (let r = 0; r < each.rows; ++r) for (let c = 0; c < clusters; ++c) each.most = Math.max(each.most, each.values(r, c));
+        each.least = each.name === "queries" ? 0 : Infinity;
+        each.most = each.name === "queries" ? 1 : 0;
+        if (!each.values || each.name === "queries") continue;
+        for (let r = 0; r < each.rows; ++r)
+          for (let c = 0; c < clusters; ++c) {
+            each.least = Math.min(each.least, each.values(r, c));
+            each.most = Math.max(each.most, each.values(r, c));
+          }
       }
       return list;
     }
@@ -67,7 +73,8 @@
         return surface.text(this.width / 2, this.height / 2, "No block model chose the edges of this head.", { colour: colours.soft, size: 14, anchor: "middle" });
       for (const panel of panels) {
         surface.text(panel.x, panel.y - 20, panel.title, { colour: colours.ink, size: 13 });
-        surface.text(panel.x, panel.y - 5, panel.isNodes ? "rows: tokens, columns: clusters" : "rows and columns: clusters", { colour: colours.soft, size: 11 });
+        surface.text(panel.x, panel.y - 5, (panel.isNodes ? "tokens by clusters" : "clusters by clusters") +
+          (panel.values ? ", " + explorer.number(panel.least) + " to " + explorer.number(panel.most) : ""), { colour: colours.soft, size: 11 });
         if (!panel.values) continue;
         surface.image(this.heat(panel), panel.x, panel.y, panel.width, panel.height);
         surface.rect(panel.x - 1, panel.y - 1, panel.width + 2, panel.height + 2, null, colours.line);
@@ -85,7 +92,7 @@
       const words = new Uint32Array(panel.rows * panel.columns);
       for (let r = 0; r < panel.rows; ++r)
         for (let c = 0; c < panel.columns; ++c)
-          words[r * panel.columns + c] = palette[Math.round(255 * Math.sqrt(Math.max(0, Math.min(1, panel.values(r, c) / panel.most))))];
+          words[r * panel.columns + c] = palette[Math.round(255 * Math.max(0, Math.min(1, (panel.values(r, c) - panel.least) / (panel.most - panel.least || 1))))];
       canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(words.buffer), panel.columns, panel.rows), 0, 0);
       return canvas;
     }

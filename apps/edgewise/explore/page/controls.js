@@ -79,7 +79,7 @@
     showRun() {
       const { run } = explorer.model;
       this.title.textContent = run.name;
-      this.about.textContent = run.task + ", " + run.attention + (run.unit > 1 ? ", squares of 16" : "");
+      this.about.title = this.about.textContent = run.task + ", " + run.attention + (run.unit > 1 ? ", squares of 16" : "");
       document.title = explorer.data.isReport ? document.title : run.name + " \u2013 edgewise explore";
       this.slider.max = Math.max(0, run.steps.length - 1);
     }

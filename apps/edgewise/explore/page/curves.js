@@ -3,7 +3,7 @@
 "use strict";
 (function () {
   const explorer = (window.edgewiseExplorer = window.edgewiseExplorer || {});
-  const kLeft = 46, kRight = 8, kTop = 22, kBottom = 22;
+  const kLeft = 54, kRight = 8, kTop = 22, kBottom = 22;
 
   class CurvesView {
     constructor(parent) {

@@ -50,7 +50,9 @@
       const { head } = explorer.model, { token } = explorer.state;
       if (!head) return;
       const node = token < 0 ? -1 : Math.floor(token / head.unit);
-      this.hint.textContent = node < 0 ? "Click the matrix or the input to see a token's edges." : "";
+      const range = node < 0 ? explorer.shareRange() : null;
+      this.hint.textContent = range ? "Click the matrix or the input to see a token's edges. Without one, the input is coloured by the share of queries " +
+        "that look at a token: " + explorer.percent(range.least) + " to " + explorer.percent(range.most) + "." : "";
       this.title.textContent = node < 0 ? "Edges of a token" : explorer.nodeName(node, head.unit);
       const out = [], into = [];
       if (node >= 0 && node < head.queries)

@@ -27,6 +27,19 @@
     return { outgoing, incoming, isShare: false };
   }
 
+  // From the least to the most that any token that takes part has: heads that look everywhere differ by little.
+  function rangeOf(values) {
+    const valid = explorer.model.input && explorer.model.input.valid;
+    let least = Infinity, most = 0;
+    for (let n = 0; n < values.length; ++n) {
+      if (valid && !valid[n]) continue;
+      least = Math.min(least, values[n]);
+      most = Math.max(most, values[n]);
+    }
+    return { least: Math.min(least, most), most };
+  }
+  explorer.shareRange = () => rangeOf(tones(explorer.model.head, explorer.model.degrees, explorer.model.length).outgoing);
+
   class InputView {
     constructor(parent) {
       this.box = explorer.element("div", { className: "scroll", tabIndex: 0 });
@@ -110,18 +123,19 @@
       if (this.isPicture()) this.paintPicture(surface, shown); else this.paintTokens(surface, shown);
     }
 
-    toneOf(value, isShare, most) {
-      return isShare ? (value > 0 ? 0.08 + 0.92 * Math.sqrt(value / most) : 0) : value > 0 ? raster.weightTone(value) : 0;
+    toneOf(value, isShare, { least, most }) {
+      if (value <= 0) return 0;
+      return isShare ? 0.05 + (0.95 * (value - least)) / (most - least || 1) : raster.weightTone(value);
     }
     paintTokens(surface, { outgoing, incoming, isShare }) {
-      const colours = explorer.colours(), most = Math.max(1e-9, outgoing.reduce((a, b) => Math.max(a, b), 0));
+      const colours = explorer.colours(), range = rangeOf(outgoing);
       const top = this.box.scrollTop, { token } = explorer.state, valid = explorer.model.input && explorer.model.input.valid;
       const unit = explorer.model.head.unit, chosen = token < 0 ? -1 : Math.floor(token / unit);
       if (!this.places) this.layout();
       for (let n = 0; n < this.places.length; ++n) {
         const [x, pageY, width] = this.places[n], y = pageY - top;
         if (y < -kLine || y > this.height) continue;
-        const tone = this.toneOf(outgoing[n], isShare, most), name = explorer.tokenName(n);
+        const tone = this.toneOf(outgoing[n], isShare, range), name = explorer.tokenName(n);
         if (tone > 0) surface.rect(x, y, width, kLine - 4, explorer.tone(tone));
         if (incoming[n] > 0) surface.rect(x, y + kLine - 4, width, 3, colours.incoming);
         if (Math.floor(n / unit) === chosen) surface.rect(x, y - 1, Math.max(width, 6), kLine - 2, null, colours.chosen);
@@ -151,14 +165,14 @@
       panels.forEach((panel, p) => {
         surface.text(panel.x, panel.y - 10, titles[p], { colour: colours.soft, size: 12 });
         surface.rect(panel.x, panel.y, width * scale, rows * scale, p === 0 ? "#000000" : colours.faint);
-        const values = p === 1 ? outgoing : incoming, most = Math.max(1e-9, values.reduce((a, b) => Math.max(a, b), 0));
+        const values = p === 1 ? outgoing : incoming, range = rangeOf(values);
         for (let n = 0; n < explorer.model.length; ++n) {
           const at = place(n), x = panel.x + (at % width) * scale, y = panel.y + Math.floor(at / width) * scale;
           if (p === 0) {
             const grey = Math.min(255, Math.max(0, tokens[n]));
             surface.rect(x, y, scale, scale, `rgb(${grey},${grey},${grey})`);
           } else if (!valid || valid[n]) {
-            const tone = this.toneOf(values[n], isShare, most);
+            const tone = this.toneOf(values[n], isShare, range);
             surface.rect(x, y, scale, scale, tone > 0 ? explorer.tone(tone) : colours.back);
           }
         }
