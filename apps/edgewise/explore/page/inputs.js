@@ -159,6 +159,11 @@
     paintPicture(surface, { outgoing, incoming, isShare }) {
       const { width, rows, scale, panels } = this.plan(), colours = explorer.colours(), { tokens, positions, valid } = explorer.model.input;
       const unit = explorer.model.head.unit, token = explorer.state.token;
+      const isDark = explorer.theme() === "dark";
+      const pale = (grey) => {  // the picture, faint, under what a head sees in it
+        const level = Math.round(isDark ? 20 + 0.3 * Math.min(255, grey) : 255 - 0.28 * Math.min(255, grey));
+        return `rgb(${level},${level},${level})`;
+      };
       const place = (n) => (positions ? positions[n] : n);
       const titles = isShare ? ["picture", "share of queries with an edge to a pixel"]
         : ["picture and chosen pixel", "where it looks: weight of its edges", "who looks at it"];
@@ -173,7 +178,7 @@
             surface.rect(x, y, scale, scale, `rgb(${grey},${grey},${grey})`);
           } else if (!valid || valid[n]) {
             const tone = this.toneOf(values[n], isShare, range);
-            surface.rect(x, y, scale, scale, tone > 0 ? explorer.tone(tone) : colours.back);
+            surface.rect(x, y, scale, scale, tone > 0 ? explorer.tone(tone) : pale(tokens[n]));
           }
         }
         surface.rect(panel.x - 1, panel.y - 1, width * scale + 2, rows * scale + 2, null, colours.line);
