@@ -403,9 +403,11 @@ RunSummary Trainer::State::run() {
   if (!adopted.empty()) progress.message(adopted);
   if (info.evaluation_pending) {
     evaluate_validation(progress);
+    if (is_snapshot_due() && !info.evaluation_pending) save_snapshot_here();
     save_last();
+  } else if (info.step == 0 && is_snapshot_due()) {
+    save_snapshot_here();
   }
-  if (info.step == 0 && is_snapshot_due()) save_snapshot_here();
   if (info.step < recipe.train.steps && !out_of_patience()) {
     const std::unique_ptr<data::Order> order =
         task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
@@ -445,7 +447,8 @@ RunSummary Trainer::State::run() {
       if (logged) log_step(report, lap);
       progress.update(info.step, step_fields(report, task->metric()));
       if (evaluated) evaluate_validation(progress);
-      if (pictured) save_snapshot_here();
+      // A signal that cut the validation short leaves the snapshot to whoever goes on.
+      if (pictured && !info.evaluation_pending) save_snapshot_here();
       if (kept) save_last();
       if (options.after_step) options.after_step(info.step);
       if (logged || kept) lap = Lap();
