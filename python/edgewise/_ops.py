@@ -158,6 +158,16 @@ def _(plan, shape):
     return torch.empty(shape[:2], dtype=torch.int64, device=plan[1].device)
 
 
+@register_fake("edgewise::random_edges")
+def _(query, key, key_mask, seed, alpha, unit, is_causal):
+    rows = query.shape[0] * query.shape[1]
+    if unit == 1:
+        return _lists(rows * query.shape[2], _some(), query.device)
+    count = lambda size: torch.empty(size, dtype=torch.int32, device=query.device)
+    rows = rows * ((query.shape[2] + 15) // 16)
+    return [_ticket(), count(rows), count(rows), count(_some())]
+
+
 def _of_two(a, b, shape):
     if len(a) == 4 and len(b) == 4:
         rows = a[1].shape[0]

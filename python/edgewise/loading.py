@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from .models import LanguageModel, ModelOptions, SequenceClassifier, TokenClassifier, TwoTowerClassifier
-from .nn import FullEdges, SbmEdges, WindowEdges
+from .nn import FullEdges, RandomEdges, SbmEdges, WindowEdges
 
 __all__ = ["load", "save"]
 
-KINDS = ("dense", "full", "window", "sbm", "window+sbm")
+KINDS = ("dense", "full", "window", "random", "sbm", "window+sbm")
 _FORMAT, _VERSION = "edgewise-checkpoint", "1"
 _EVALUATION_STEP = -(2**63)  # of the draws in evaluation: 2^63 as an int64
 
@@ -29,8 +29,8 @@ def load(path, *, map_location="cpu") -> torch.nn.Module:
     The module has the parameter names of ``torch.nn``, and in ``recipe`` the run's recipe as a dictionary. Of a run with
     averaged weights it has those. In evaluation it draws the edges that ``edgewise eval`` draws for its first batch.
 
-    Models: classifiers of sequences, pairs and tokens, and language models. Kinds of attention: dense, full, window, sbm
-    and window+sbm.
+    Models: classifiers of sequences, pairs and tokens, and language models. Kinds of attention: dense, full, window,
+    random, sbm and window+sbm.
     """
     file = _checkpoint(Path(path))
     tensors, metadata = _read(file)
@@ -144,6 +144,8 @@ def _edges(recipe: dict, causal: bool, file: Path):
         return lambda layer: FullEdges(unit)
     if kind == "window":
         return lambda layer: WindowEdges(recipe["window"]["width"], unit)
+    if kind == "random":
+        return lambda layer: RandomEdges(recipe["random"]["alpha"], unit)
     sbm = {name: value for name, value in recipe["sbm"].items() if name != "cluster_std"}  # of the start alone
     if causal:
         sbm.setdefault("sampler", "direct")

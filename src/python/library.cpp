@@ -4,6 +4,7 @@
 
 #include "python/plan_attention.h"
 #include "python/plans.h"
+#include "python/random_edges.h"
 #include "python/source_attention.h"
 
 namespace edgewise::python {
@@ -24,6 +25,10 @@ TORCH_LIBRARY_FRAGMENT(edgewise, library) {
   library.def("load_plan(str path) -> (Tensor[], int[])", &load_plan);
   library.def("plan_as_edges(Tensor[] plan, SymInt[] shape) -> Tensor[]", kCounted);
   library.def("plan_mask(Tensor[] plan, SymInt[] shape) -> Tensor", kPlain);
+  library.def(
+      "random_edges(Tensor query, Tensor key, Tensor? key_mask, Tensor seed, int alpha, int unit, bool "
+      "is_causal) -> Tensor[]",
+      kCounted);
   library.def("plan_union(Tensor[] a, Tensor[] b, SymInt[] shape) -> Tensor[]", kCounted);
   library.def("plan_difference(Tensor[] a, Tensor[] b, SymInt[] shape) -> Tensor[]", kCounted);
   library.def("plan_counts(Tensor[] plan, SymInt[] shape) -> Tensor", kPlain);
@@ -96,6 +101,7 @@ TORCH_LIBRARY_IMPL(edgewise, CompositeExplicitAutograd, library) {
   library.impl("save_plan", &save_plan);
   library.impl("plan_as_edges", &plan_as_edges);
   library.impl("plan_mask", &plan_mask);
+  library.impl("random_edges", &random_edges);
   library.impl("plan_union", &plan_union);
   library.impl("plan_difference", &plan_difference);
   library.impl("plan_counts", &plan_counts);

@@ -14,6 +14,8 @@
 namespace edgewise::python {
 namespace {
 
+constexpr size_t kKept = 4;
+
 // Layouts that a set was born with: {row_offsets, col_indices} or {begin, count, cols}.
 std::vector<at::Tensor> layout_of(const EdgeSet& edges) {
   if (const graph::Squares* squares = edges.squares()) return {squares->begin, squares->count, squares->cols};
@@ -39,6 +41,7 @@ EdgeSet spread_lists(const EdgeSet& edges, const EdgeShape& wanted) {
     // The edges of an item lie together; every item's are repeated.
     const at::Tensor ends = edges.edges_per_head().sum(1).cpu();
     std::vector<at::Tensor> items;
+    items.reserve(static_cast<size_t>(shape.batch));
     for (int64_t item = 0, begin = 0; item < shape.batch; ++item) {
       const int64_t count = ends.const_data_ptr<int64_t>()[item];
       items.push_back(columns.narrow(0, begin, count).repeat({wanted.heads}));
@@ -118,6 +121,7 @@ EdgeSet Plan::spread(const char* function, int64_t batch, int64_t heads, bool is
   const std::lock_guard lock(mutex_);
   const auto found = spread_.find({batch, heads, is_causal, inference});
   if (found != spread_.end()) return found->second;
+  if (spread_.size() >= kKept) spread_.clear();  // batches of many sizes would fill the memory
   EdgeShape wanted = shape;
   wanted.batch = batch, wanted.heads = heads;
   EdgeSet result = wanted == shape    ? again(edges_)

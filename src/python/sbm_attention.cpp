@@ -10,6 +10,13 @@ namespace {
 
 constexpr const char* kName = "sbm_attention";
 
+std::vector<at::Tensor> all_widened(at::TensorList given) {
+  std::vector<at::Tensor> result;
+  result.reserve(given.size());
+  for (const at::Tensor& tensor : given) result.push_back(widened(tensor));
+  return result;
+}
+
 // Autocast as the caller says. Under float16, which the kernels do not have, all is float32.
 class AutocastAs {
  public:
@@ -61,8 +68,7 @@ Attended attend(const SourceCall& call, const std::vector<at::Tensor>& parameter
   check_heads(kName, call.query, call.key, call.value);
   const AutocastAs autocast(call.query.device().type(), call.autocast);
   const at::Tensor query = widened(call.query), key = widened(call.key), value = widened(call.value);
-  std::vector<at::Tensor> given;
-  for (const at::Tensor& parameter : parameters) given.push_back(widened(parameter));
+  const std::vector<at::Tensor> given = all_widened(parameters);
   const EdgeRequest request = request_of(kName, call, query, with_heads(key, query.size(1)));
   const EdgeChoice choice = choose(call, request, tensors_of(given));
   const AttentionOutput out = attend_call(call, request, choice, key, value);
@@ -78,6 +84,7 @@ Taped taped(const SourceCall& call, at::TensorList parameters) {
   auto tape = std::make_shared<Tape>();
   const at::Tensor query = tape->leaf(call.query), key = tape->leaf(call.key), value = tape->leaf(call.value);
   std::vector<at::Tensor> given;
+  given.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) given.push_back(tape->leaf(parameter));
   const Attended out = attend({query, key, value, call.key_mask, call.seed, call.options, call.training,
                                call.is_causal, call.scale, call.dropout_p, call.autocast},
@@ -145,8 +152,7 @@ std::vector<at::Tensor> sbm_edges(const at::Tensor& query, const at::Tensor& key
   const AutocastAs cast(query.device().type(), autocast);
   const at::Tensor heads = widened(query);
   const EdgeRequest request = request_of(kName, call, heads, with_heads(widened(key), heads.size(1)));
-  std::vector<at::Tensor> given;
-  for (const at::Tensor& parameter : parameters) given.push_back(widened(parameter));
+  const std::vector<at::Tensor> given = all_widened(parameters);
   return plan_of_edges(choose(call, request, tensors_of(given)).edges);
 }
 

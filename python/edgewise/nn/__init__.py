@@ -2,8 +2,8 @@
 
 from .attention import MultiheadEdgeAttention, add_density_penalty
 from .sbm import SbmEdges
-from .sources import AttentionCall, EdgeSource, FullEdges, FunctionEdges, GivenEdges, WindowEdges
+from .sources import AttentionCall, EdgeSource, FullEdges, FunctionEdges, GivenEdges, RandomEdges, WindowEdges
 from .transformer import EdgeTransformerEncoderLayer
 
 __all__ = ["AttentionCall", "EdgeSource", "EdgeTransformerEncoderLayer", "FullEdges", "FunctionEdges", "GivenEdges",
-           "MultiheadEdgeAttention", "SbmEdges", "WindowEdges", "add_density_penalty"]
+           "MultiheadEdgeAttention", "RandomEdges", "SbmEdges", "WindowEdges", "add_density_penalty"]

@@ -36,7 +36,7 @@ from ..edge_set import SQUARE, EdgeSet, _groups
 from ..functional import edge_attention
 from ..recording import is_recording, tell
 
-__all__ = ["AttentionCall", "EdgeSource", "FullEdges", "FunctionEdges", "GivenEdges", "WindowEdges"]
+__all__ = ["AttentionCall", "EdgeSource", "FullEdges", "FunctionEdges", "GivenEdges", "RandomEdges", "WindowEdges"]
 
 _modules = 0
 
@@ -248,6 +248,27 @@ class FullEdges(_Pattern):
         return (self.unit,)
 
 
+class RandomEdges(EdgeSource):
+    """``alpha`` keys per query (groups of keys per group of queries), drawn uniformly, anew in every call of training.
+
+    A yardstick for learned edges. Compiled, it wants ``torch._dynamo.config.capture_dynamic_output_shape_ops = True``.
+    """
+
+    def __init__(self, alpha: int, unit: int = 1, *, seed: int | None = None):
+        super().__init__(unit=unit, seed=seed)
+        if alpha < 1:
+            raise ValueError(f"RandomEdges: expected alpha of at least 1 key per query; got {alpha}")
+        self.alpha = alpha
+
+    def attend(self, call):
+        refuse_masks("RandomEdges", call)
+        plan = ops.random_edges(call.query, call.key, call.key_mask, self.draw_seed(), self.alpha, self.unit, call.is_causal)
+        return self._attend_given(call, EdgeSet(plan, (*call.query.shape[:3], call.key.shape[2]))), None
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, unit={self.unit}"
+
+
 def refuse_masks(name: str, call: AttentionCall) -> None:
     """What learned edges cannot leave out."""
     if call.without is not None:
@@ -288,7 +309,7 @@ def _allowed(call: AttentionCall, shape) -> torch.Tensor:
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=call.query.device)
     if call.key_mask is not None:
         allowed = allowed & call.key_mask.view(batch, 1, 1, keys)
-        if queries == keys:
+        if queries == keys and call.is_self:
             allowed = allowed & call.key_mask.view(batch, 1, queries, 1)
     return allowed.tril() if call.is_causal else allowed
 
@@ -302,13 +323,9 @@ def _pairs_of_squares(allowed: torch.Tensor) -> torch.Tensor:
 
 
 def _counted(call: AttentionCall, edges: EdgeSet):
-    """What a pattern tells a record: density of the edges that are computed over the pairs that might be."""
+    """What a pattern tells a record: edges over valid pairs."""
     shape = (*call.query.shape[:3], call.key.shape[2])
-    allowed = torch.ones(1, 1, *shape[2:], dtype=torch.bool, device=call.query.device)
-    if call.key_mask is not None:
-        allowed = allowed & call.key_mask.view(shape[0], 1, 1, shape[3])
-    if call.is_causal:
-        allowed = allowed.tril()
+    allowed = _allowed(call, shape)
     kept = (ops.plan_mask(edges._plan, edges._shape) & allowed).expand(shape)
     density = kept.sum((0, 2, 3)).double() / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
     return density, None, lambda: edges
