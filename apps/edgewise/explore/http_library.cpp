@@ -46,7 +46,7 @@ std::string serve(const HttpServerOptions& options) {
     for (const auto& [name, value] : reply.headers) response.set_header(name, value);
     // Moved into a provider: set_content would copy the body of a large head.
     auto body = std::make_shared<const std::string>(std::move(reply.body));
-    response.set_content_provider(body->size(), reply.type.c_str(),
+    response.set_content_provider(body->size(), reply.type,
                                   [body](size_t offset, size_t length, httplib::DataSink& sink) {
                                     return sink.write(body->data() + offset, length);
                                   });
