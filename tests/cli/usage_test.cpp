@@ -16,7 +16,7 @@ struct Case {
 TEST(Usage, IsExplainedInOneLine) {
   const std::vector<Case> cases = {
       Case{{},
-           "edgewise: expected a command: train, eval, generate, compare, cost, reproduce, report, data, "
+           "edgewise: expected a command: train, sweep, eval, generate, compare, cost, reproduce, report, data, "
            "sample, bench "
            "or "
            "doctor; see "
