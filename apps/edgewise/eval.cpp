@@ -19,6 +19,7 @@
 #include "folders.h"
 #include "runs.h"
 #include "table.h"
+#include "train/run/evaluation_record.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -53,12 +54,6 @@ struct Evaluated {
   int64_t step = 0;
   std::string averages;  // which weights, if not those of the last step; else empty
   train::Evaluation result;
-
-  // Layer by layer, head by head.
-  std::vector<double> densities() const {
-    const at::Tensor flat = result.density.to(at::kCPU, at::kDouble).flatten().contiguous();
-    return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
-  }
 };
 
 // best.safetensors of a run with averages has them for its weights; last.safetensors has both, and the
@@ -71,23 +66,10 @@ std::string averages_of(const train::Recipe& recipe, const train::CheckpointInfo
   return text.str();
 }
 
-void add_optional_figures(train::MetricRecord& record, const train::Evaluation& result) {
-  if (result.metric->name != "accuracy") record.push_back({result.metric->name, result.value()});
-  if (result.edge_precision) record.push_back({"edge_precision", *result.edge_precision});
-  if (result.edge_recall) record.push_back({"edge_recall", *result.edge_recall});
-}
-
 // Adds to the run's metrics what the end of its training would have.
 void record(const Evaluated& found, const std::filesystem::path& folder, int64_t last_step) {
-  train::MetricRecord record = {{"kind", std::string("test")},
-                                {"step", last_step},
-                                {"split", found.split},
-                                {"loss", found.result.loss},
-                                {"accuracy", found.result.accuracy},
-                                {"density", found.densities()}};
-  add_optional_figures(record, found.result);
   train::MetricsWriter writer(folder);
-  writer.write(record);
+  writer.write(train::evaluation_record("test", last_step, data::Split::kTest, found.result));
   std::cerr << "recorded as the run's test in " << writer.path().string() << "\n";
 }
 
@@ -101,11 +83,11 @@ std::string json_of(const Evaluated& found, const tasks::Task& task, data::Split
                                 {"loss", result.loss},
                                 {"accuracy", result.accuracy},
                                 {"density", result.density.mean().item<double>()},
-                                {"densities", found.densities()},
+                                {"densities", train::to_list(result.density)},
                                 {"layers", result.density.size(0)},
                                 {"heads", result.density.size(1)},
                                 {"examples", result.examples}};
-  add_optional_figures(record, result);
+  train::add_optional_figures(record, result);
   train::MetricRecord beside;
   for (const data::Baseline& baseline : task.baselines(split))
     beside.push_back({baseline.name, baseline.value});
@@ -167,6 +149,7 @@ int run(const EvalArguments& arguments) {
   options.seed = static_cast<uint64_t>(arguments.seed.value_or(recipe.train.seed));
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
   options.count_padding = train::density_counts_padding(recipe);
+  options.count_valid = split == data::Split::kTest;  // as training has it
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
   const train::Evaluation result = evaluate_shown(*model, *task, split, std::move(options));

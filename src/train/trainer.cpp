@@ -27,6 +27,7 @@
 #include <edgewise/train/weight_average.h>
 
 #include "train/host_copy.h"
+#include "train/run/evaluation_record.h"
 #include "train/run/memory.h"
 #include "train/run/run_folder.h"
 #include "train/run/run_lines.h"
@@ -38,29 +39,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::vector<double> to_vector(const at::Tensor& density) {
-  const at::Tensor flat = density.to(at::kCPU, at::kDouble).flatten().contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-// Loss and accuracy are told of every task.
-void add_metric(MetricRecord& record, const tasks::Metric& metric, double loss, double accuracy) {
-  if (metric.name != "accuracy") record.emplace_back(metric.name, metric.of(loss, accuracy));
-}
-
-MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
-  MetricRecord record = {{"kind", kind},
-                         {"step", step},
-                         {"split", std::string(data::to_string(split))},
-                         {"loss", found.loss},
-                         {"accuracy", found.accuracy},
-                         {"density", to_vector(found.density)}};
-  add_metric(record, *found.metric, found.loss, found.accuracy);
-  if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
-  if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
-  return record;
 }
 
 // The exact penalty is over valid pairs; only the sampled one may count padding.
@@ -273,7 +251,7 @@ void Trainer::State::log_step(const StepReport& report, const Lap& lap) {
                          {"task_loss", report.task_loss},
                          {"accuracy", report.accuracy},
                          {"learning_rate", schedule.at(info.step - 1).learning_rate},
-                         {"density", to_vector(report.density)},
+                         {"density", to_list(report.density)},
                          {"density_mean", report.density.mean().item<double>()},
                          {"edges", report.edges},
                          {"time_examples_per_s", static_cast<double>(lap.examples) / seconds},
@@ -370,7 +348,9 @@ void Trainer::State::save_last() {
 std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
   load_checkpoint(folder.best(), *model);
-  const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, evaluation_options());
+  EvaluationOptions settings = evaluation_options();
+  settings.count_valid = true;
+  const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, settings);
   if (!found.complete) return std::nullopt;
   if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
