@@ -202,6 +202,7 @@ int run(const EvalArguments& arguments) {
   options.seed = static_cast<uint64_t>(arguments.seed.value_or(recipe.train.seed));
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
   options.count_padding = train::density_counts_padding(recipe);
+  options.count_valid = split == data::Split::kTest;  // as training has it
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
   std::optional<Predictions> predictions;

@@ -37,6 +37,22 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
   speeds.push_back(number_of(record, "time_examples_per_s"));
 }
 
+TestFigures test_figures(const train::MetricRecord& record, double accuracy) {
+  const auto optional_number = [&](const char* name) {
+    return train::find_metric(record, name) ? std::optional(number_of(record, name)) : std::nullopt;
+  };
+  TestFigures figures;
+  figures.accuracy = accuracy;
+  figures.loss = number_of(record, "loss");
+  figures.density = list_of(record, "density");
+  figures.valid_density = list_of(record, "density_of_valid_pairs");
+  figures.valid_pairs = optional_number("valid_pairs");
+  figures.bits = optional_number("bits_per_character");
+  figures.precision = optional_number("edge_precision");
+  figures.recall = optional_number("edge_recall");
+  return figures;
+}
+
 }  // namespace
 
 bool Run::is_its_start() const {
@@ -96,7 +112,7 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
       if (is_best) {
         run.best_validation = accuracy;
         run.best_density = number_of(record, "density");
-        best_look = {accuracy, number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
+        best_look = test_figures(record, accuracy);
         if (in_bits) run.best_bits = bits;
         run.best_step = static_cast<int64_t>(step);
         run.validations_since_best = 0;
@@ -109,13 +125,7 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
                         run.judged_by == "accuracy" ? "an " : "the figure ", run.judged_by,
                         " in the test record of ", file,
                         "; it has none. Without that line `edgewise eval RUN --record` writes it anew");
-      run.test = TestFigures{accuracy, number_of(record, "loss"), list_of(record, "density"), {}, {}, {}};
-      const auto optional_number = [&](const char* name) {
-        return train::find_metric(record, name) ? std::optional(number_of(record, name)) : std::nullopt;
-      };
-      run.test->bits = optional_number("bits_per_character");
-      run.test->precision = optional_number("edge_precision");
-      run.test->recall = optional_number("edge_recall");
+      run.test = test_figures(record, accuracy);
     }
   }
   // Where the test set validates, the best look at it is the test, also of a run that was stopped.
@@ -150,6 +160,7 @@ Run run_of_line(const nlohmann::ordered_json& line, const std::string& place, co
   run.steps = line.at("steps").get<int64_t>();
   run.examples_per_second = line.at("examples_per_second").get<double>();
   run.peak_memory_mb = line.at("peak_memory_mb").get<double>();
+  if (line.contains("step")) run.step_ms = line.at("step").at("step_ms").get<double>();
   return run;
 }
 
@@ -169,6 +180,13 @@ Run read_run(const std::string& folder, const std::string& command) {
   run.data = noted_data(path);
   const std::filesystem::path metrics = path / "metrics.jsonl";
   read_records(run, train::read_metrics(metrics), metrics.string(), command);
+  if (const std::filesystem::path step = path / kStepFile; std::filesystem::exists(step)) {
+    const auto measured = nlohmann::json::parse(io::read_file(step), nullptr, /*allow_exceptions=*/false);
+    TORCH_CHECK_VALUE(measured.is_object() && measured.contains("step_ms") && measured["step_ms"].is_number(),
+                      command, ": expected step_ms in ", step.string(),
+                      ", as `edgewise sweep --time` writes it. Without that file it is measured anew");
+    run.step_ms = measured["step_ms"].get<double>();
+  }
   return run;
 }
 
@@ -190,15 +208,50 @@ std::vector<Run> read_run_file(const std::string& file, const std::string& comma
       runs.push_back(run_of_line(nlohmann::ordered_json::parse(line), file, command));
     } catch (const nlohmann::json::exception& error) {
       TORCH_CHECK_VALUE(false, command, ": ", file, " line ", number,
-                        ": expected a run as tools/condense-runs writes it; ", error.what());
+                        ": expected a run as tools/pack-runs writes it; ", error.what());
     }
   }
   TORCH_CHECK_VALUE(!runs.empty(), command, ": expected runs in ", file, "; it is empty");
   return runs;
 }
 
+namespace {
+
+// In the order of their names.
+std::vector<std::filesystem::path> run_folders_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  std::error_code no_folder;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, no_folder))
+    if (std::filesystem::exists(entry.path() / "metrics.jsonl")) found.push_back(entry.path());
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
+std::vector<Run> read_place(const std::string& place, const std::string& command) {
+  if (is_run_file(place)) return read_run_file(place, command);
+  const std::filesystem::path folder(place);
+  TORCH_CHECK_VALUE(std::filesystem::exists(folder), command, ": expected run folders; there is no folder ",
+                    place);
+  const bool is_run = std::filesystem::exists(folder / "metrics.jsonl");
+  const std::vector<std::filesystem::path> folders =
+      is_run ? std::vector<std::filesystem::path>{folder} : run_folders_in(folder);
+  if (folders.empty()) std::cerr << place << " is not a run folder (it has no metrics.jsonl); left out\n";
+  std::vector<Run> runs;
+  for (const std::filesystem::path& run : folders) {
+    if (std::filesystem::exists(run / "config.toml"))
+      runs.push_back(read_run(run.string(), command));
+    else
+      std::cerr << run.string() << " is not a run folder (it has no config.toml); left out\n";
+  }
+  return runs;
+}
+
 void add_run_choice(CLI::App& command, RunChoice& choice) {
-  command.add_option("runs", choice.places, "run folders, or files of runs such as results/lra.jsonl")
+  command
+      .add_option("runs", choice.places,
+                  "run folders, folders of them, or files of runs such as results/lra.jsonl")
       ->required();
   command.add_option("--only", choice.only, "only runs whose name this regular expression finds");
   command.add_option("--leave-out", choice.leave_out, "no runs whose name this regular expression finds");

@@ -17,6 +17,8 @@ namespace edgewise::app {
 struct TestFigures {
   double accuracy = 0, loss = 0;            // accuracy: or what the run is judged by in its place
   std::vector<double> density;              // layer by layer, head by head
+  std::vector<double> valid_density;        // of valid pairs, where density counts padding and it was told
+  std::optional<double> valid_pairs;        // share of all pairs, where something is padded or masked
   std::optional<double> bits;               // per character, of texts
   std::optional<double> precision, recall;  // of the chosen edges, for tasks that know the right ones
   double mean_density() const;
@@ -43,6 +45,7 @@ struct Run {
   int64_t steps = 0;               // the last that any record is of
   double examples_per_second = 0;  // median over the logged steps
   double peak_memory_mb = 0;
+  std::optional<double> step_ms;  // of a training step, measured alone (`sweep --time`)
   // Whether its best weights are those of another run that it began with, and its figures that run's.
   bool is_its_start() const;
   bool is_validated() const { return best_validation > kNone; }
@@ -51,15 +54,20 @@ struct Run {
 // Throws when the folder holds no run; `command` begins the message.
 Run read_run(const std::string& folder, const std::string& command);
 
+// What `sweep --time` writes into a run folder, one JSON object.
+inline constexpr const char* kStepFile = "step.json";
+
 // Which runs of those that were named a command takes.
 struct RunChoice {
-  std::vector<std::string> places;  // run folders, and files of runs (tools/condense-runs): FILE.jsonl
+  std::vector<std::string> places;  // run folders, folders of them, and files of runs (tools/pack-runs)
   std::string only, leave_out;      // regular expressions over the names of runs; empty: no choice by them
 };
 void add_run_choice(CLI::App& command, RunChoice& choice);
 // The runs of one place: one of a folder, all of a file.
 bool is_run_file(const std::string& place);
 std::vector<Run> read_run_file(const std::string& file, const std::string& command);
+// Of a run folder, a folder of run folders (a sweep's) or a file of runs. What is no run is told on stderr.
+std::vector<Run> read_place(const std::string& place, const std::string& command);
 bool is_chosen(const Run& run, const RunChoice& choice);
 
 // The checkpoint of a run: `wanted` is best or last; empty: best, or last before there is a best.

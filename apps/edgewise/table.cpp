@@ -21,6 +21,19 @@ bool is_number(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+// Columns of which every cell that has something has a number.
+std::vector<bool> numeric_columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<bool> numeric(rows[0].size(), true);
+  for (size_t r = 1; r < rows.size(); ++r)
+    for (size_t c = 0; c < rows[r].size(); ++c)
+      if (!rows[r][c].empty() && !is_number(rows[r][c])) numeric[c] = false;
+  return numeric;
+}
+
+}  // namespace
+
 Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
 void Table::add(std::vector<std::string> row) {
@@ -30,12 +43,9 @@ void Table::add(std::vector<std::string> row) {
 
 void Table::print(std::ostream& out) const {
   std::vector<size_t> widths(rows_[0].size());
-  std::vector<bool> numeric(rows_[0].size(), true);
-  for (size_t r = 0; r < rows_.size(); ++r)
-    for (size_t c = 0; c < rows_[r].size(); ++c) {
-      widths[c] = std::max(widths[c], width_of(rows_[r][c]));
-      if (r > 0 && !rows_[r][c].empty() && !is_number(rows_[r][c])) numeric[c] = false;
-    }
+  const std::vector<bool> numeric = numeric_columns(rows_);
+  for (const std::vector<std::string>& row : rows_)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
   for (size_t r = 0; r < rows_.size(); ++r) {
     for (size_t c = 0; c < rows_[r].size(); ++c) {
       const std::string padding(widths[c] - width_of(rows_[r][c]), ' ');
@@ -49,6 +59,17 @@ void Table::print(std::ostream& out) const {
     if (r > 0) continue;
     for (size_t c = 0; c < widths.size(); ++c)
       out << std::string(widths[c], '-') << (c + 1 == widths.size() ? "\n" : "  ");
+  }
+}
+
+void Table::print_markdown(std::ostream& out) const {
+  const std::vector<bool> numeric = numeric_columns(rows_);
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    for (const std::string& cell : rows_[r]) out << "| " << cell << (cell.empty() ? "" : " ");
+    out << "|\n";
+    if (r > 0) continue;
+    for (const bool right : numeric) out << (right ? "| ---: " : "| --- ");
+    out << "|\n";
   }
 }
 

@@ -15,6 +15,7 @@ class Table {
   explicit Table(std::vector<std::string> header);
   void add(std::vector<std::string> row);
   void print(std::ostream& out) const;
+  void print_markdown(std::ostream& out) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;  // the header first

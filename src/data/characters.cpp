@@ -11,7 +11,7 @@
 namespace edgewise::data {
 namespace {
 
-constexpr int64_t kStandardSize = 100'000'000;  // enwik8 and text8
+constexpr int64_t kStandardSize = 100'000'000;       // enwik8 and text8
 constexpr const char* kEnwik8Checksum = "81838409";  // CRC-32 of the official file
 
 std::vector<uint8_t> read_text(const std::filesystem::path& file) {
@@ -82,8 +82,8 @@ std::vector<Baseline> Characters::baselines(Split split) const {
 }
 
 std::string Characters::summary() const {
-  return name_ + (is_enwik8_ ? ", the official enwik8, " : ", ") + std::to_string(vocabulary()) + " different characters, in pieces of " +
-         std::to_string(context_);
+  return name_ + (is_enwik8_ ? ", the official enwik8, " : ", ") + std::to_string(vocabulary()) +
+         " different characters, in pieces of " + std::to_string(context_);
 }
 
 double Characters::unigram_bits(Split scored) const {

@@ -76,8 +76,7 @@ const ListOpsExamples& ListOpsDataset::examples(Split split) const {
 
 TokenView ListOpsDataset::token_view() const {
   TokenView view;
-  for (uint8_t token = 0; token < kListOpsTokens; ++token)
-    view.names.emplace_back(listops_token_name(token));
+  for (uint8_t token = 0; token < kListOpsTokens; ++token) view.names.emplace_back(listops_token_name(token));
   return view;
 }
 

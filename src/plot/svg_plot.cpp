@@ -91,6 +91,10 @@ void check_panel(const Panel& panel) {
                       "render_svg: series '", series.name, "' of panel '", panel.title, "' has ",
                       series.x.size(), " points but ", series.labels.size(),
                       " labels; they must be as many, or none");
+    TORCH_CHECK_VALUE(series.errors.empty() || series.errors.size() == series.x.size(),
+                      "render_svg: series '", series.name, "' of panel '", panel.title, "' has ",
+                      series.x.size(), " points but ", series.errors.size(),
+                      " errors; they must be as many, or none");
   }
   if (panel.y_range) {
     const auto [low, high] = *panel.y_range;
@@ -123,6 +127,13 @@ Scale end_on_tick(Scale scale) {
   return scale;
 }
 
+// Half the bar of a point; 0 where it has none.
+double error_at(const Series& series, size_t point) {
+  if (series.errors.empty() || series.marks == Marks::kLine) return 0;
+  const double error = series.errors[point];
+  return std::isfinite(error) && error > 0 ? error : 0;
+}
+
 Axes make_axes(const Panel& panel) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   double x_low = kNone, x_high = -kNone, y_low = kNone, y_high = -kNone;
@@ -132,7 +143,9 @@ Axes make_axes(const Panel& panel) {
       if (!can_draw(series.x[i], panel.log_x) || !can_draw(series.y[i], panel.log_y)) continue;
       axes.empty = false;
       x_low = std::min(x_low, series.x[i]), x_high = std::max(x_high, series.x[i]);
-      y_low = std::min(y_low, series.y[i]), y_high = std::max(y_high, series.y[i]);
+      const double low = series.y[i] - error_at(series, i);
+      y_low = std::min(y_low, can_draw(low, panel.log_y) ? low : series.y[i]);
+      y_high = std::max(y_high, series.y[i] + error_at(series, i));
     }
   }
   for (const ReferenceLine& reference : panel.reference_lines) {
@@ -269,9 +282,29 @@ std::string draw_point_labels(const Panel& panel, const Axes& axes, const Box& b
   return out;
 }
 
+std::string draw_error_bars(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
+  constexpr double kCap = 3;
+  const Series& series = panel.series[index];
+  const std::string stroke = std::string("stroke=\"") + kColours[index % kColours.size()] + "\"";
+  std::string out;
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    const double error = error_at(series, i);
+    if (error == 0 || !can_draw(series.x[i], panel.log_x) || !can_draw(series.y[i], panel.log_y)) continue;
+    const auto height = [&](double y) {
+      const double position = can_draw(y, panel.log_y) ? axes.y.position(y) : 0;
+      return std::clamp((1 - position) * box.height, -1e4, 1e4);
+    };
+    const double x = axes.x.position(series.x[i]) * box.width;
+    const double low = height(series.y[i] - error), high = height(series.y[i] + error);
+    out += line(x, low, x, high, stroke);
+    for (const double y : {low, high}) out += line(x - kCap, y, x + kCap, y, stroke);
+  }
+  return out;
+}
+
 std::string draw_series(const Panel& panel, const Axes& axes, const Box& box, size_t index) {
   const Series& series = panel.series[index];
-  std::string points;
+  std::string points = draw_error_bars(panel, axes, box, index);
   for (const LabelledPoint& point : points_of(panel, axes, box, index))
     points += draw_point(index, point.x, point.y);
   if (series.marks == Marks::kPoints) return points;

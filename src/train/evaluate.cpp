@@ -26,6 +26,24 @@ struct RightEdges {
   }
 };
 
+// Edges between valid tokens, of a model whose densities count padding: attention computes no others, so they
+// are the ones that it keeps.
+struct ValidEdges {
+  at::Tensor counts;  // [layers, H] double
+
+  void add(const std::vector<EdgeSet>& edges, size_t towers) {
+    const size_t layers = edges.size() / towers;
+    std::vector<at::Tensor> sums(layers);
+    for (size_t n = 0; n < edges.size(); ++n) {  // the layers of one tower, then those of the next
+      const at::Tensor count = edges[n].edges_per_head().sum(0).to(at::kCPU, at::kDouble);  // [H]
+      at::Tensor& sum = sums[n % layers];
+      sum = sum.defined() ? sum + count : count;
+    }
+    const at::Tensor all = at::stack(sums);
+    counts = counts.defined() ? counts + all : all;
+  }
+};
+
 }  // namespace
 
 RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
@@ -56,7 +74,10 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   Evaluation result;
   result.metric = &task.metric();
   RightEdges right;
-  double loss = 0, pairs = 0;
+  const bool counts_valid = options.count_valid && options.count_padding;
+  ValidEdges valid_edges;
+  double loss = 0, pairs = 0, valid_pairs = 0, all_pairs = 0;
+  bool has_masks = false;
   int64_t correct = 0, targets = 0;
   std::vector<int64_t> answered;
   std::vector<double> answers;
@@ -76,12 +97,18 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
     pairs += batch_pairs;
+    for (const double of_tower : density_pairs(host, /*count_padding=*/false)) valid_pairs += of_tower;
+    for (const Tower& tower : host.towers) {
+      has_masks = has_masks || tower.mask.defined();
+      const double longest = static_cast<double>(std::max(dataset.max_length(), tower.length()));
+      all_pairs += static_cast<double>(host.size()) * longest * longest;
+    }
     const at::Tensor right_edges = dataset.right_edges(batch);
     at::Tensor logits;
     for (int64_t draw = 0; draw < options.draws; ++draw) {
       ModelInput input{.batch = batch,
                        .random = evaluation_stream(options.seed, draw, first),
-                       .keep_edges = right_edges.defined()};
+                       .keep_edges = right_edges.defined() || counts_valid};
       std::vector<at::Tensor>& memory = memories[static_cast<size_t>(draw)];
       if (order->is_beginning(first / options.batch_size)) memory.clear();
       // The last batch of a text may lack the shorter rows.
@@ -90,6 +117,7 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
       memory = output.memories;
       if (right_edges.defined())
         for (const EdgeSet& edges : output.edges) right.add(edges, right_edges);
+      if (counts_valid) valid_edges.add(output.edges, batch.towers.size());
       logits = draw == 0 ? output.logits : logits + output.logits;
       const at::Tensor weighted = output.densities.cpu() * batch_pairs;
       result.density = result.density.defined() ? result.density + weighted : weighted;
@@ -110,6 +138,10 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   }
   if (result.examples == 0) return result;
   if (task.gives_answers()) result.figures = task.figures(answered, answers, split);
+  if (has_masks && all_pairs > 0) result.valid_pairs = valid_pairs / all_pairs;
+  if (valid_edges.counts.defined())
+    result.valid_density =
+        valid_edges.counts / (std::max(valid_pairs, 1.0) * static_cast<double>(options.draws));
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
   if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));

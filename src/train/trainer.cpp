@@ -363,7 +363,9 @@ void Trainer::State::save_last() {
 std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
   load_checkpoint(folder.best(), *model);
-  const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, evaluation_options());
+  EvaluationOptions settings = evaluation_options();
+  settings.count_valid = true;
+  const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, settings);
   if (!found.complete) return std::nullopt;
   if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;

@@ -95,7 +95,9 @@ TEST(Sweep, StopsInTimeAndGoesOnBitForBit) {
   // Stopped by hand, with what it has started.
   const size_t before = scratch.read("runs/sbm-3/metrics.jsonl").size();
   const Running running(scratch, with({"sweep", sweep}, endless));
-  while (scratch.read("runs/sbm-3/metrics.jsonl").size() <= before)
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (scratch.read("runs/sbm-3/metrics.jsonl").size() <= before &&
+         std::chrono::steady_clock::now() < patience)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ::kill(running.process(), SIGTERM);
   const Call killed = running.wait();
@@ -128,6 +130,26 @@ TEST(Sweep, KeepsTheWeightsThatItIsToldTo) {
   const Call again = call(scratch, {"sweep", sweep});
   EXPECT_EQ(again.status, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("2 of 2 done"));
+}
+
+TEST(Sweep, MeasuresTheStepOfARowThatKeepsItsWeights) {
+  const ScratchFolder scratch;
+  const std::string sweep = write_sweep(scratch, kSbm, "weights = \"first\"\nseeds = [5, 1]\n");
+  const Call early = call(scratch, {"sweep", sweep, "--time"});
+  EXPECT_EQ(early.status, 1);
+  EXPECT_THAT(early.err, HasSubstr("sbm: no finished run with weights to measure"));
+  ASSERT_EQ(call(scratch, {"sweep", sweep}).status, 0);
+  const Call measured = call(scratch, {"sweep", sweep, "--time"});
+  EXPECT_EQ(measured.status, 0) << measured.err;
+  EXPECT_EQ(measured.err, "sbm-5: measured\n");
+  EXPECT_THAT(scratch.read("runs/sbm-5/step.json"),
+              AllOf(ContainsRegex("\"step_ms\":[0-9.]+"), HasSubstr("\"git_commit\":")));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "runs/sbm-1/step.json"));
+  const Call again = call(scratch, {"sweep", sweep, "--time"});
+  EXPECT_EQ(again.status, 0);
+  EXPECT_EQ(again.err, "") << "what is measured stays";
+  const Call both = call(scratch, {"sweep", sweep, "--time", "--list"});
+  EXPECT_EQ(both.status, 2);
 }
 
 TEST(Sweep, OneFailureDoesNotStopTheOthers) {

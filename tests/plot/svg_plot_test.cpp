@@ -175,6 +175,29 @@ TEST(SvgPlot, PointsHaveTheirOwnShapesAndLabels) {
 }
 
 // Neither on one another nor beyond the axes while there is room.
+TEST(SvgPlot, PointsHaveBarsOfTheirErrors) {
+  Series series{
+      .name = "seeds", .x = {1, 2, 3}, .y = {10, 12, 11}, .marks = Marks::kPoints, .errors = {0.5, 0, 3}};
+  const auto lines_of = [&] {
+    const std::string svg = render_svg({{.series = {series}}});
+    expect_well_formed(svg);
+    return count(svg, "stroke=\"#0072b2\"");
+  };
+  EXPECT_EQ(lines_of(), 6u) << "a bar and two caps for each error but 0";
+  // The axis reaches to the ends of the bars.
+  const std::string tall = render_svg({{.series = {series}}});
+  EXPECT_THAT(tall, HasSubstr(">14<"));
+  series.errors = {};
+  EXPECT_EQ(lines_of(), 0u);
+  series.errors = {kUnbounded, std::nan(""), -1};
+  EXPECT_EQ(lines_of(), 0u);
+  series.errors = {0.5, 0.5, 0.5};
+  series.marks = Marks::kLine;
+  EXPECT_EQ(lines_of(), 2u) << "the line and its legend";
+  series.errors = {1, 2};
+  EXPECT_THROW(render_svg({{.series = {series}}}), c10::ValueError);
+}
+
 TEST(SvgLabels, KeepApart) {
   using namespace svg;  // NOLINT: as svg_plot.cpp has it
   std::vector<LabelledPoint> points;

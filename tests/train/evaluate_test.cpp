@@ -55,6 +55,45 @@ TEST(Evaluate, NothingDependsOnTheBatchSize) {
   }
 }
 
+TEST(Evaluate, TellsTheShareOfValidPairsAndTheEdgesOnThem) {
+  const tasks::SequenceLabels task(std::make_shared<UnevenSequences>());
+  const double valid = 12 * 12 + 2 * 2 + 7 * 7 + 1 + 4 * 4, all = 5 * 12 * 12;
+  EvaluationOptions options;
+  options.batch_size = 2;
+  options.count_valid = true;
+  auto ours = tiny_model<SequenceClassifier>(sbm_factory());
+  const Evaluation without = evaluate(*ours, task, data::Split::kTest, options);
+  EXPECT_DOUBLE_EQ(without.valid_pairs, valid / all);
+  EXPECT_FALSE(without.valid_density.defined()) << "its density is that of valid pairs";
+
+  auto published = tiny_model<SequenceClassifier>(
+      [](int64_t) -> EdgeSourcePtr { return SbmEdges(SbmEdgesOptions(2, 8, SbmPreset::kPublished)).ptr(); });
+  options.count_padding = true;
+  options.batch_size = 5;
+  const Evaluation found = evaluate(*published, task, data::Split::kTest, options);
+  // The same edges, counted one by one.
+  const std::vector<int64_t> indices = {0, 1, 2, 3, 4}, lengths = {12, 2, 7, 1, 4};
+  torch::NoGradGuard no_grad;
+  const ModelOutput output = published->forward({.batch = task.data().batch(data::Split::kTest, indices),
+                                                 .random = evaluation_stream(0, 0, 0),
+                                                 .keep_edges = true});
+  for (size_t layer = 0; layer < output.edges.size(); ++layer) {
+    const at::Tensor mask = output.edges[layer].to_mask();
+    for (int64_t head = 0; head < mask.size(1); ++head) {
+      int64_t edges = 0;
+      for (int64_t item = 0; item < 5; ++item)
+        for (int64_t query = 0; query < lengths[static_cast<size_t>(item)]; ++query)
+          for (int64_t key = 0; key < lengths[static_cast<size_t>(item)]; ++key)
+            edges += mask[item][head][query][key].item<bool>();
+      const auto at = [&](const at::Tensor& densities) {
+        return densities[static_cast<int64_t>(layer)][head].item<double>();
+      };
+      EXPECT_NEAR(at(found.valid_density), static_cast<double>(edges) / valid, 1e-12);
+      EXPECT_NE(at(found.valid_density), at(found.density)) << "which counts padding";
+    }
+  }
+}
+
 TEST(Evaluate, TellsItsProgress) {
   auto model = tiny_model<SequenceClassifier>(sbm_factory());
   EvaluationOptions options;

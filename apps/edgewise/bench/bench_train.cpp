@@ -1,9 +1,11 @@
 // edgewise bench train: training steps of a recipe (gradient and optimiser; no evaluation, no files) against
 // the same recipe with dense attention, on the same batches, in turn; of the recipe's data, or over lengths
-// (--n) and learned densities (--density) on random tokens.
+// (--n) and learned densities (--density) on random tokens. A run folder in place of a recipe is that run's
+// recipe with its trained weights.
 #include <edgewise/data/batches.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
+#include <edgewise/train/checkpoint.h>
 #include <edgewise/train/model_cost.h>
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/pass_graphs.h>
@@ -21,6 +23,8 @@
 #include "bench/bench.h"
 #include "bench/bench_case.h"
 #include "bench/bench_cells.h"
+#include "folders.h"
+#include "runs.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -99,8 +103,13 @@ struct Contender {
   std::optional<train::PassGraphs> graphs;
 };
 
-BenchCase measure_recipe(const std::string& path, int64_t length, double wanted, bool graph,
+BenchCase measure_recipe(const std::string& place, int64_t length, double wanted, bool graph,
                          const Arguments& a) {
+  const bool is_run = std::filesystem::is_directory(place);
+  if (is_run) expect_run_folder(place, "config.toml", "bench train");
+  TORCH_CHECK_VALUE(!is_run || length == 0, "bench train --n: expected recipes; got the run ", place,
+                    ", whose weights are of the lengths of its data. Leave --n out");
+  const std::string path = is_run ? (std::filesystem::path(place) / "config.toml").string() : place;
   std::vector<std::string> overrides = a.overrides;
   if (graph) overrides.push_back("train.cuda_graph=true");
   if (length > 0) overrides.push_back("model.max_length=" + std::to_string(length));
@@ -113,6 +122,7 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
       length > 0 ? task_over(recipe, train::noise_dataset(recipe, length)) : train::open_task(recipe);
   const data::Dataset& dataset = task->data();
   Contender mine(recipe, *task), dense(train::load_recipe(path, dense_overrides), *task);
+  if (is_run) train::load_checkpoint(checkpoint_file(place, "", "bench train"), *mine.model);
   // A few batches, the same for both; their making is not measured.
   constexpr int64_t kBatches = 4;
   const auto order = task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
@@ -140,7 +150,7 @@ BenchCase measure_recipe(const std::string& path, int64_t length, double wanted,
          ++dense_step;
        }},
       a.seconds);
-  BenchCase found{"train " + path + (recipe.train.cuda_graph ? " (graphs)" : ""),
+  BenchCase found{"train " + place + (recipe.train.cuda_graph ? " (graphs)" : ""),
                   dataset.max_length(),
                   recipe.model.head_dim(),
                   density,
@@ -197,8 +207,10 @@ void add_bench_train(CLI::App& bench, Action& action) {
       "train", "Training steps of a recipe, against the same recipe with dense attention");
   // What is measured; rows of before are as they are.
   const std::vector<CLI::Option*> measured = {
-      command->add_option("recipe", arguments->recipes,
-                          "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml"),
+      command->add_option(
+          "recipe", arguments->recipes,
+          "recipes, e.g. recipes/lra/listops/sbm-edgewise.toml, or run folders: their recipes "
+          "with the weights that were trained"),
       command
           ->add_option("--set", arguments->overrides,
                        "override a key of the recipes, e.g. --set train.batch=8; repeat the flag for more")

@@ -10,15 +10,16 @@
 #include <chrono>
 #include <deque>
 #include <iostream>
-#include <list>
 #include <memory>
 #include <span>
 #include <thread>
 
 #include "command.h"
+#include "runs.h"
 #include "sweep/sweep_board.h"
 #include "sweep/sweep_child.h"
 #include "sweep/sweep_file.h"
+#include "sweep/sweep_time.h"
 #include "table.h"
 #include "validators.h"
 
@@ -35,7 +36,7 @@ struct SweepArguments {
   std::vector<std::string> overrides, devices;
   int64_t jobs = 1, failures = 5;
   std::optional<double> stop_after;
-  bool list = false, quiet = false;
+  bool list = false, quiet = false, time = false;
 };
 
 // A place where one run can train: a share of a device.
@@ -56,9 +57,9 @@ class Sweeper {
       entry.state = state_of(run, entry.folder);
       entry.first_step = entry.state.step;
     }
-    const std::vector<std::string> one = {""};
-    for (const std::string& device : arguments.devices.empty() ? one : arguments.devices)
-      for (int64_t n = 0; n < arguments.jobs; ++n) slots_.push_back({.device = device, .child = {}});
+    const std::vector<std::string> one = {""}, &devices = arguments.devices.empty() ? one : arguments.devices;
+    for (int64_t n = 0; n < arguments.jobs; ++n)  // few runs are shared among the devices, too
+      for (const std::string& device : devices) slots_.push_back({.device = device, .child = {}});
     threads_ = std::max<size_t>(1, std::thread::hardware_concurrency() / slots_.size());
   }
 
@@ -88,6 +89,31 @@ class Sweeper {
     return report();
   }
 
+  // Of every row the first finished run that keeps its weights, one after another, alone on the device.
+  int measure_steps() {
+    std::filesystem::create_directories(logs());
+    const train::StopSignal signal;
+    std::vector<std::string> lacking;
+    for (const std::string& row : sweep_.rows) {
+      if (is_stopping()) return 130;
+      if (std::ranges::any_of(entries_, [&](const SweepEntry& entry) {
+            return entry.run->row == row && std::filesystem::exists(entry.folder / kStepFile);
+          }))
+        continue;
+      const auto found = std::ranges::find_if(entries_, [&](const SweepEntry& entry) {
+        return entry.run->row == row && entry.state.stage == RunStage::kDone &&
+               std::filesystem::exists(entry.folder / "checkpoints" / "best.safetensors");
+      });
+      if (found == entries_.end())
+        lacking.push_back(row);
+      else if (!measure_step(*found))
+        return 130;
+    }
+    for (const std::string& row : lacking)
+      board_.tell(row + ": no finished run with weights to measure (weights in " + arguments_.file + ")");
+    return lacking.empty() ? 0 : 1;
+  }
+
   void print(std::ostream& out) const {
     print_table(sweep_, entries_, out);
     out << summary_line(entries_, clock()) << "\n";
@@ -114,6 +140,23 @@ class Sweeper {
   bool is_stopping() const {
     const SweepClock now = clock();
     return train::StopSignal::requested() || (now.stop_after && now.passed >= *now.stop_after);
+  }
+
+  // False when it was stopped.
+  bool measure_step(const SweepEntry& entry) {
+    const std::filesystem::path log = logs() / (entry.run->name + "-step.txt");
+    const std::string& device = slots_.front().device;
+    SweepChild child({"bench", "train", entry.folder.string(), "--json", "--seconds", "3"}, log, device);
+    std::optional<int> status;
+    while (!(status = child.poll())) {
+      if (is_stopping()) child.ask_to_stop();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    if (is_stopping() && *status != 0) return false;
+    TORCH_CHECK(*status == 0, "sweep --time: ", entry.run->name, " failed: ", last_line(log));
+    write_step_file(entry.folder, last_line(log));
+    board_.tell(entry.run->name + ": measured");
+    return true;
   }
 
   bool may_start() const {
@@ -207,6 +250,7 @@ int run(const SweepArguments& arguments) {
   Sweep sweep = load_sweep(arguments.file, arguments.overrides);
   if (!arguments.runs.empty()) sweep.folder = arguments.runs;
   Sweeper sweeper(arguments, sweep);
+  if (arguments.time) return sweeper.measure_steps();
   if (!arguments.list) return sweeper.run();
   sweeper.print(std::cout);
   return 0;
@@ -238,7 +282,14 @@ void add_sweep(CLI::App& app, Action& action) {
   command->add_option("--give-up-after", arguments->failures, "failed runs after which no other is started")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_flag("--list", arguments->list, "print what is done and left, and stop");
+  CLI::Option* const list =
+      command->add_flag("--list", arguments->list, "print what is done and left, and stop");
+  command
+      ->add_flag(
+          "--time", arguments->time,
+          "train nothing; measure the training step of a finished run of each row, one at a time, with "
+          "nothing else on the device")
+      ->excludes(list);
   command->add_flag("--quiet", arguments->quiet, "only the table at the end");
   command->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
 }

@@ -35,7 +35,7 @@ class Characters : public Dataset {
  private:
   std::string name_;
   int64_t context_;
-  bool is_enwik8_ = false;  // byte for byte
+  bool is_enwik8_ = false;       // byte for byte
   std::vector<uint8_t> tokens_;  // of the whole text
   std::vector<uint8_t> bytes_;
   std::array<int64_t, 4> begin_ = {};  // where each split begins; the last is the end

@@ -18,6 +18,7 @@ struct Series {
   std::vector<double> x = {}, y = {};    // equal lengths; a non-finite value interrupts the line
   Marks marks = Marks::kLine;            // points: each series has its own shape
   std::vector<std::string> labels = {};  // beside the points; empty, or as many as x
+  std::vector<double> errors = {};       // bars of the points, y +- error; empty, or as many as x
 };
 
 struct ReferenceLine {

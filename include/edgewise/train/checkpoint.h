@@ -42,8 +42,9 @@ CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model
 // Fills the model with the weights of another run, averages where the file has them, as a start. The two may
 // differ in what chooses edges or stands for attention (tensors below `edges` and `method`): of those the
 // model keeps what the file has not, or has in another size, and what belongs to a run (statistics of
-// rewards). The head (tensors below `head`) is that of the file if all of it fits, else the model keeps its own:
-// so a classifier begins with a pre-trained encoder. The same source of edges alone and in a union is the same. Throws as load_checkpoint does.
+// rewards). The head (tensors below `head`) is that of the file if all of it fits, else the model keeps its
+// own: so a classifier begins with a pre-trained encoder. The same source of edges alone and in a union is
+// the same. Throws as load_checkpoint does.
 struct AdoptedWeights {
   int64_t step = 0;                         // that the file is of
   int64_t adopted = 0;                      // tensors

@@ -20,6 +20,7 @@ struct EvaluationOptions {
   int64_t draws = 1;
   int64_t max_examples = 0;    // 0 = all
   bool count_padding = false;  // whether the model's densities do (density_counts_padding of its recipe)
+  bool count_valid = false;    // with count_padding: the density of valid pairs too
   at::Device device = at::kCPU;
   Precision precision = Precision::kFp32;
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
@@ -36,6 +37,10 @@ struct Evaluation {
   // [layers, H] double on the CPU: edges over valid pairs of all examples together, whatever the batch size.
   // Two towers: their average, batches weighted by the pairs of both.
   at::Tensor density;
+  // Pairs of valid tokens over the pairs of sequences of the longest length; 1 where nothing is masked. Times
+  // a density over valid pairs it is that over all pairs.
+  double valid_pairs = 1;
+  at::Tensor valid_density;  // [layers, H], with count_valid where padding is counted: over valid pairs
   // For tasks that know their right edges, over all layers and heads and the queries that have a right edge:
   // chosen edges that are right, and right edges that are chosen.
   std::optional<double> edge_precision, edge_recall;

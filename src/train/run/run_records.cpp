@@ -21,6 +21,9 @@ void add_figures(MetricRecord& record, const Evaluation& found) {
     if (figure.name != "accuracy") record.emplace_back(figure.name, figure.value);
   if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
   if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
+  if (found.valid_pairs < 1) record.emplace_back("valid_pairs", found.valid_pairs);
+  if (found.valid_density.defined())
+    record.emplace_back("density_of_valid_pairs", values_of(found.valid_density));
 }
 
 MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {

@@ -125,8 +125,9 @@ SnapshotFile::SnapshotFile(const std::filesystem::path& path)
     const auto found = metadata.find(key);
     return found == metadata.end() ? std::string() : found->second;
   };
-  TORCH_CHECK_VALUE(text("format") == kSnapshotFormat, "snapshot: '", path.string(), "': expected the format ",
-                    kSnapshotFormat, "; found '", text("format"), "'. Is it a snapshot of this version?");
+  TORCH_CHECK_VALUE(text("format") == kSnapshotFormat, "snapshot: '", path.string(),
+                    "': expected the format ", kSnapshotFormat, "; found '", text("format"),
+                    "'. Is it a snapshot of this version?");
   checksums_ = parse_checksums(text("checksums"));
   about_ = snapshot_of_json(text("about"), path.string());
 }
