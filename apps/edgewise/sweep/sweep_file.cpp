@@ -53,7 +53,7 @@ std::optional<Value> value_of(const toml::table& table, const char* key, const c
                               const std::string& where) {
   const toml::node* node = table.get(key);
   if (!node) return std::nullopt;
-  const std::optional<Value> value = node->value_exact<Value>();
+  std::optional<Value> value = node->value_exact<Value>();
   TORCH_CHECK_VALUE(value.has_value(), where, ": expected ", key, " to be ", kind, "; found ",
                     shown_kind(*node));
   return value;
