@@ -119,6 +119,11 @@ void print_table(const Evaluated& found, const tasks::Task& task, data::Split sp
   table.add({"loss", fixed(result.loss, 4)});
   if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
   if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
+  if (result.policy) {
+    table.add({result.metric->words + ", sampled edges", shown(*result.metric, result.policy->sampled)});
+    table.add({result.metric->words + ", greedy edges", shown(*result.metric, result.policy->greedy)});
+    table.add({"entropy of a prediction, nats", fixed(result.policy->entropy, 3)});
+  }
   for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
     std::string heads;
     for (int64_t head = 0; head < result.density.size(1); ++head)

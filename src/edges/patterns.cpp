@@ -4,9 +4,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 
 #include <ostream>
@@ -62,6 +64,23 @@ void WindowEdges::pretty_print(std::ostream& stream) const {
   stream << "edgewise::WindowEdges(width=" << width_ << (unit_ > 1 ? ", unit=16)" : ")");
 }
 
+SinkEdges::SinkEdges(int64_t count, int64_t unit) : count_(count), unit_(unit) {
+  check_unit("SinkEdges", unit);
+  TORCH_CHECK_VALUE(count >= 1, "SinkEdges: expected at least 1 key; got ", count);
+}
+
+EdgeChoice SinkEdges::choose(const EdgeRequest& request) {
+  if (unit_ > 1) return plain_choice(first_squares(request, count_));
+  const EdgeShape shape = request.shape();
+  const at::Tensor last = at::full({1, shape.queries}, std::min(count_, shape.keys),
+                                   at::TensorOptions().dtype(at::kLong).device(request.query.device()));
+  return plain_choice(restricted(range_edges(shape, at::zeros_like(last), last), request));
+}
+
+void SinkEdges::pretty_print(std::ostream& stream) const {
+  stream << "edgewise::SinkEdges(count=" << count_ << (unit_ > 1 ? ", unit=16)" : ")");
+}
+
 RandomEdges::RandomEdges(int64_t alpha, int64_t unit) : alpha_(alpha), unit_(unit) {
   check_unit("RandomEdges", unit);
   TORCH_CHECK_VALUE(alpha >= 1, "RandomEdges: expected alpha of at least 1 edge per query; got ", alpha);
@@ -99,21 +118,30 @@ EdgeChoice GivenEdges::choose(const EdgeRequest& request) {
 
 UnionEdges::UnionEdges(std::vector<EdgeSourcePtr> sources) : sources_(std::move(sources)) {
   TORCH_CHECK_VALUE(!sources_.empty(), "UnionEdges: expected at least one source; got none");
-  for (size_t n = 0; n < sources_.size(); ++n) register_module("source" + std::to_string(n), sources_[n]);
+  for (size_t n = 0; n < sources_.size(); ++n) {
+    register_module("source" + std::to_string(n), sources_[n]);
+    // Who has parameters learns, whatever it says in evaluation.
+    if (!sources_[n]->parameters().empty()) last_ = n;
+  }
 }
 
 EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
-  std::optional<EdgeChoice> learned;
   std::optional<EdgeSet> fixed;
-  for (const EdgeSourcePtr& source : sources_) {
-    EdgeChoice choice = allowed_choice(*source, request);
+  std::optional<EdgeChoice> learned;
+  const auto ask = [&](EdgeSource& source, const EdgeRequest& asked) {
+    EdgeChoice choice = allowed_choice(source, asked);
     if (choice.learner || choice.policy) {
       TORCH_CHECK_VALUE(!learned, "UnionEdges: expected at most one source that learns; got two");
       learned = std::move(choice);
     } else {
       fixed = fixed ? fixed->united_with(choice.edges) : choice.edges;
     }
-  }
+  };
+  for (size_t n = 0; n < sources_.size(); ++n)
+    if (n != last_) ask(*sources_[n], request);
+  EdgeRequest rest = request;
+  if (fixed && fixed->squares()) rest.present = fixed;
+  ask(*sources_[last_], rest);
   if (!learned) return plain_choice(*fixed);
   return fixed ? with_fixed_edges(*learned, *fixed) : *learned;
 }

@@ -3,9 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "edges/range_edges.h"
 #include "graph/bool_bytes.h"
@@ -103,6 +105,18 @@ EdgeSet window_squares(const EdgeRequest& request, int64_t width) {
   }
   return of_groups(
       request, range_edges(shape_of_groups(request.shape()), first.unsqueeze(0), (last + 1).unsqueeze(0)));
+}
+
+EdgeSet first_squares(const EdgeRequest& request, int64_t keys) {
+  const EdgeShape tokens = request.shape();
+  const auto range = [&](const EdgeShape& shape, int64_t end) {
+    const at::Tensor last = at::full({1, shape.queries}, std::min(end, shape.keys),
+                                     at::TensorOptions().dtype(at::kLong).device(request.query.device()));
+    return range_edges(shape, at::zeros_like(last), last);
+  };
+  const int64_t groups = graph::groups_of(keys);
+  if (has_grown(request)) return restricted(range(tokens, groups * kSquare), request);
+  return of_groups(request, range(shape_of_groups(tokens), groups));
 }
 
 EdgeSet random_squares(const EdgeRequest& request, int64_t alpha) {

@@ -37,7 +37,9 @@ at::Tensor StackOutput::add(AttentionOutput layer) {
   layer_densities_.push_back(layer.density);
   if (layer.penalty.defined()) layer_penalties_.push_back(layer.penalty.mean());
   edge_count = edge_count.defined() ? edge_count + layer.edge_count : layer.edge_count;
-  if (layer.policy) policies.push_back(*std::move(layer.policy));
+  for (EdgePolicy& policy : policies) policy.reaches_own_query_only = false;
+  if (layer.policy)
+    policies.push_back(*std::move(layer.policy)), policies.back().reaches_own_query_only = true;
   if (layer.edges && !layer.view) layer.view.emplace();
   if (layer.view) {
     layer.view->edges = layer.edges;

@@ -43,12 +43,21 @@ class CrossEntropy : public Objective {
     return {F::cross_entropy(scores, labels, summed), scores.detach().argmax(-1).eq(labels).sum()};
   }
 
-  at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {
-    const at::Tensor log_p = logits.detach().to(at::kDouble).log_softmax(-1);
-    const at::Tensor right = log_p.gather(-1, batch.labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
-    if (batch.labels.dim() == 1) return right;
+  at::Tensor target_losses(const at::Tensor& logits, const Batch& batch) const override {
+    const auto each = [](const at::Tensor& scores, const at::Tensor& labels) {
+      const at::Tensor log_p = scores.to(at::kDouble).log_softmax(-1);
+      return -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+    };
+    const at::Tensor scores = logits.detach();
+    if (batch.labels.dim() == 1) return each(scores, batch.labels);
     const at::Tensor targets = token_targets(batch);
-    return right.masked_fill(targets.logical_not(), 0).sum(1) / targets.sum(1).clamp_min(1);
+    return at::zeros(batch.labels.sizes(), scores.options().dtype(at::kDouble))
+        .index_put({targets}, each(scores.index({targets}), batch.labels.index({targets})));
+  }
+
+  at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {
+    const at::Tensor lost = target_losses(logits, batch);
+    return lost.dim() == 1 ? -lost : -lost.sum(1) / token_targets(batch).sum(1).clamp_min(1);
   }
 };
 

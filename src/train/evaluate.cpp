@@ -14,6 +14,26 @@
 namespace edgewise::train {
 namespace {
 
+// Whether any source of the model chooses by a policy.
+bool decode_by(const Model& model, std::optional<PolicyDecoding> decoding) {
+  bool has_policy = false;
+  for (const auto& module : model.modules())
+    if (auto* const source = dynamic_cast<EdgeSource*>(module.get()))
+      has_policy = source->decode_by(decoding) || has_policy;
+  return has_policy;
+}
+
+class DecodingBy {
+ public:
+  DecodingBy(const Model& model, PolicyDecoding decoding) : model_(model) { decode_by(model_, decoding); }
+  ~DecodingBy() { decode_by(model_, std::nullopt); }
+  DecodingBy(const DecodingBy&) = delete;
+  DecodingBy& operator=(const DecodingBy&) = delete;
+
+ private:
+  const Model& model_;
+};
+
 // Edges of the queries that have a right one.
 struct RightEdges {
   double chosen = 0, right = 0, found = 0;
@@ -26,22 +46,20 @@ struct RightEdges {
   }
 };
 
-}  // namespace
+// The mean over layers and items of what policies say of their entropy.
+struct MeanEntropy {
+  double sum = 0, count = 0;
 
-RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
-  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
-  return {
-      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
-}
+  void add(const std::vector<EdgePolicy>& policies) {
+    for (const EdgePolicy& policy : policies) {
+      sum += policy.entropy.sum().item<double>();
+      count += static_cast<double>(policy.entropy.numel());
+    }
+  }
+};
 
-double Evaluation::value() const {
-  if (metric->of) return metric->of(loss, accuracy);
-  const auto found = std::ranges::find(figures, metric->name, &tasks::Figure::name);
-  return found == figures.end() ? 0 : found->value;
-}
-
-Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
-                    const EvaluationOptions& options) {
+Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split split,
+                          const EvaluationOptions& options, MeanEntropy& entropy) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
                     "evaluate: expected a positive batch size and number of draws; got ", options.batch_size,
                     " and ", options.draws);
@@ -88,6 +106,7 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
       for (const at::Tensor& layer : memory) input.memories.push_back(layer.narrow(0, 0, batch.size()));
       const ModelOutput output = model.forward(input);
       memory = output.memories;
+      entropy.add(output.policies);
       if (right_edges.defined())
         for (const EdgeSet& edges : output.edges) right.add(edges, right_edges);
       logits = draw == 0 ? output.logits : logits + output.logits;
@@ -115,6 +134,42 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
   result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);
+  return result;
+}
+
+}  // namespace
+
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
+  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
+  return {
+      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
+}
+
+double Evaluation::value() const {
+  if (metric->of) return metric->of(loss, accuracy);
+  const auto found = std::ranges::find(figures, metric->name, &tasks::Figure::name);
+  return found == figures.end() ? 0 : found->value;
+}
+
+Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
+                    const EvaluationOptions& options) {
+  MeanEntropy entropy;
+  Evaluation result = run_evaluation(model, task, split, options, entropy);
+  if (!decode_by(model, std::nullopt) || !result.complete) return result;
+  const auto decoded = [&](PolicyDecoding decoding) {
+    const DecodingBy guard(model, decoding);
+    entropy = {};
+    EvaluationOptions again = options;
+    again.answers = {};  // told once
+    return run_evaluation(model, task, split, again, entropy);
+  };
+  const Evaluation greedy = decoded(PolicyDecoding::kGreedy), sampled = decoded(PolicyDecoding::kSample);
+  result.complete = greedy.complete && sampled.complete;
+  result.policy = {.sampled = sampled.value(),
+                   .greedy = greedy.value(),
+                   .entropy = entropy.sum / std::max(entropy.count, 1.0),
+                   .sampled_recall = sampled.edge_recall,
+                   .greedy_recall = greedy.edge_recall};
   return result;
 }
 

@@ -7,6 +7,8 @@
 #include <edgewise/data/examples/masked_text.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
+#include <edgewise/data/multi_query_recall.h>
+#include <edgewise/data/needle.h>
 #include <edgewise/data/repeated_tokens.h>
 #include <edgewise/tasks/masked_tokens.h>
 #include <edgewise/tasks/text_answers.h>
@@ -27,7 +29,7 @@ tasks::TaskPtr make_task(DatasetPtr data) {
   return std::make_shared<Task>(std::move(data));
 }
 
-// What two generators have in common.
+// What generators have in common.
 template <typename Options>
 Options options_of(const DataRecipe& data) {
   Options options;
@@ -47,6 +49,15 @@ DatasetPtr open_associative_recall(const Recipe& recipe) {
   auto options = options_of<data::AssociativeRecallOptions>(recipe.data);
   options.values = recipe.data.values;
   return std::make_shared<data::AssociativeRecall>(options);
+}
+
+// Generators of keys with values.
+template <typename Dataset, typename Options>
+DatasetPtr open_pairs(const Recipe& recipe) {
+  auto options = options_of<Options>(recipe.data);
+  options.pairs = recipe.data.pairs;
+  options.vocabulary = recipe.data.vocabulary;
+  return std::make_shared<Dataset>(options);
 }
 
 void check_file(const DataRecipe& wanted, const std::filesystem::path& file, const char* what,
@@ -120,6 +131,8 @@ std::vector<TaskKind> builtin_kinds() {
   const std::vector<std::string> sizes = {"length", "train_size", "validation_size", "test_size", "seed"};
   std::vector<std::string> recall = sizes;
   recall.push_back("values");
+  std::vector<std::string> pairs = sizes;
+  pairs.insert(pairs.end(), {"pairs", "vocabulary"});
   return {
       {.name = "repeated_tokens",
        .meaning = "does a token occur elsewhere in its sequence? (the SBM paper's)",
@@ -138,6 +151,16 @@ std::vector<TaskKind> builtin_kinds() {
        .open = open_associative_recall,
        .task = make_task<tasks::TokenLabels>,
        .keys = recall},
+      {.name = "multi_query_recall",
+       .meaning = "many keys with a value, and later a question about each (MQAR)",
+       .open = open_pairs<data::MultiQueryRecall, data::MultiQueryRecallOptions>,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = pairs},
+      {.name = "needle",
+       .meaning = "the value of one key anywhere in a long text",
+       .open = open_pairs<data::Needle, data::NeedleOptions>,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = pairs},
       {.name = "listops",
        .meaning = "the value of a nested expression (Long Range Arena)",
        .open = open_listops,

@@ -23,6 +23,9 @@ inline EdgeRequest sac_request(int64_t batch, int64_t heads, int64_t tokens,
 // A predictor with large random weights, so that its distributions are far from uniform.
 inline SacEdges sac_predictor(SacEdgesOptions options, uint64_t seed = 7, double scale = 2) {
   torch::manual_seed(seed);
+  // Of an edge that may be chosen twice the walk has no probability.
+  if (options.duplicates && options.estimator == SacEstimator::kCounterfactual)
+    options.estimator = SacEstimator::kPaired;
   SacEdges result(std::move(options));
   const torch::NoGradGuard guard;
   for (at::Tensor& parameter : result->parameters()) parameter.normal_(0, 0.5 * scale);
@@ -51,6 +54,7 @@ inline SacEdgesOptions sac_options(int64_t heads, SacWalk walk, int64_t alpha) {
   result.alpha = alpha;
   result.distance_buckets = 6;
   result.max_distance = 8;
+  if (walk == SacWalk::kPairs) result.estimator = SacEstimator::kPaired;
   return result;
 }
 
@@ -59,6 +63,7 @@ inline SacEdgesOptions sac_options(int64_t heads, const WalkKind& kind, int64_t 
   if (kind.block > 0) {
     result.destinations = SacDestinations::kBlocks;
     result.block_size = kind.block;
+    result.estimator = SacEstimator::kPaired;
   }
   return result;
 }

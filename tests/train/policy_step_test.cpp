@@ -60,8 +60,8 @@ Outcome step_of(const ModelPtr& model, bool tokens, const StepOptions& options, 
 
 class PolicySteps : public testing::TestWithParam<std::tuple<SacEstimator, SacSharing, bool>> {};
 INSTANTIATE_TEST_SUITE_P(All, PolicySteps,
-                         testing::Combine(testing::Values(SacEstimator::kReinforce, SacEstimator::kEdgeCredit,
-                                                          SacEstimator::kStraightThrough,
+                         testing::Combine(testing::Values(SacEstimator::kCounterfactual,
+                                                          SacEstimator::kPaired, SacEstimator::kReinforce,
                                                           SacEstimator::kDistillation),
                                           testing::Values(SacSharing::kAllLayers, SacSharing::kPerHead),
                                           testing::Bool()));

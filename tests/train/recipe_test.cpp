@@ -140,7 +140,9 @@ Recipe changed_recipe(const std::string& kind) {
 TEST(Recipe, ToTomlLoadsBackToTheSame) {
   EXPECT_EQ(parse(to_toml(parse(""))), parse(""));
   for (const std::string& kind : attention_names()) {
-    const Recipe recipe = changed_recipe(kind);
+    Recipe recipe = changed_recipe(kind);
+    const auto& refusal = attention_kind(kind).causal_refusal;  // not every attention has a causal form
+    if (refusal && !refusal(recipe).empty()) recipe.model.causal = false;
     EXPECT_EQ(parse(to_toml(recipe)), recipe) << to_toml(recipe);
   }
 }
@@ -220,7 +222,7 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
   EXPECT_EQ(complaint("[optimizer]\nlr = 1"),
             "r.toml:2: unknown section 'optimizer'; expected data, model, attention, window, segments, "
             "random, sbm, "
-            "sac, linear, "
+            "sac, indexer, linear, "
             "performer, linformer, nystromformer, reformer, transformer_xl, adaptive_span, tree or train");
 }
 
@@ -269,7 +271,7 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_EQ(complaint("[attention]\nkind = \"sparse\""),
             "r.toml:2: expected attention.kind to be one of dense, full, window, segments, random, sbm, "
             "window+sbm, sac, "
-            "window+sac, linear, reformer, performer, linformer, nystromformer, "
+            "window+sac, indexer, window+indexer, linear, reformer, performer, linformer, nystromformer, "
             "transformer_xl, adaptive_span, tree; found 'sparse'");
 }
 
@@ -463,6 +465,21 @@ TEST(Recipe, TheSacRecipesLoad) {
       EXPECT_EQ(is_random ? recipe.random.alpha : recipe.sac.alpha, 4) << file.path();
     }
   }
+}
+
+TEST(Recipe, TheRecipesOfRecallLoad) {
+  int64_t count = 0;
+  for (const char* folder : {"/recipes/mqar", "/recipes/needle"})
+    for (const auto& file : std::filesystem::directory_iterator(EDGEWISE_SOURCE_DIR + std::string(folder))) {
+      const Recipe recipe = load_recipe(file.path().string());
+      EXPECT_EQ(parse(to_toml(recipe)), recipe) << file.path();
+      EXPECT_EQ(recipe.model.causal, recipe.attention.kind != "linear") << file.path();
+      ++count;
+    }
+  EXPECT_EQ(count, 13);
+  // What looks ahead has no place in a model that does not.
+  EXPECT_THAT(complaint("[data]\nname = \"needle\"\n[model]\ncausal = true\n[attention]\nkind = \"linear\""),
+              HasSubstr("with model.causal = true a token may not see those after it"));
 }
 
 TEST(NearestName, CountsEdits) {

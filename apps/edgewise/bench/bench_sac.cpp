@@ -71,6 +71,9 @@ SacEdges make_source(const Arguments& a, SacWalk walk, const std::string& destin
   options.node_dim = a.node_dim;
   options.destinations = parse_sac_destinations(destinations);
   options.block_size = a.block;
+  // Where single edges have no probability their effects teach nothing.
+  if (walk == SacWalk::kPairs || options.destinations == SacDestinations::kBlocks)
+    options.estimator = SacEstimator::kPaired;
   SacEdges source(options);
   source->to(a.on_cuda() ? at::kCUDA : at::kCPU);
   return source;
@@ -114,8 +117,13 @@ Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
     for (const at::Tensor& x : {in.query, in.key, in.value}) x.mutable_grad() = at::Tensor();
     for (const at::Tensor& x : source->parameters()) x.mutable_grad() = at::Tensor();
     const EdgeChoice choice = source->choose(in.request);
-    functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.learner)
-        .output.backward(in.grad);
+    if (choice.learner) {
+      functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.learner)
+          .output.backward(in.grad);
+      return;
+    }
+    functional::edge_attention(in.query, in.key, in.value, choice.edges).backward(in.grad);
+    choice.policy->log_prob.sum().backward();
   });
 }
 

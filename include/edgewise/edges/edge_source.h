@@ -59,6 +59,9 @@ struct EdgeRequest {
   // in which the source keeps what it worked out about them; `tokens` are the new ones. Query i then draws
   // the random numbers of row query_offset + i, as in one request for the whole sequence.
   RowBuffer* known_keys = nullptr;
+  // Edges that are there whatever the source chooses: in a union of squares those of its patterns. A source
+  // with a number of choices spends none on them.
+  std::optional<EdgeSet> present = {};
 
   EdgeShape shape() const;
   // The mask of valid queries: their part of key_mask when they are the last keys (self-attention, with or
@@ -90,6 +93,10 @@ class EdgeSource : public torch::nn::Module {
   // Whether choose() leaves out every pair that the request forbids. Believed: say true only of what a test
   // shows.
   virtual bool respects_masks() const { return false; }
+  // In evaluation, of a source that chooses by a policy: how it decides, whatever its options say; nullopt
+  // leaves it to them again. Who draws also reports its entropy (EdgeChoice::policy). Says whether it has a
+  // policy.
+  virtual bool decode_by(std::optional<PolicyDecoding> /*decoding*/) { return false; }
   // Why the edges of a query depend on tokens after it even in causal requests; empty when they do not.
   virtual std::string causal_refusal() const { return {}; }
   // Why a growing sequence (EdgeRequest::known_keys) gets other edges than the whole at once; empty when it

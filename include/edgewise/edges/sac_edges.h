@@ -51,12 +51,12 @@ enum class WalkDecoding { kSample, kGreedy, kBeam };
 WalkDecoding parse_walk_decoding(std::string_view name);  // "sample" | "greedy" | "beam"
 std::string_view to_string(WalkDecoding decoding);
 
-// kReinforce: one reward per item. kEdgeCredit: each action is credited with the effect of its edge.
-// kStraightThrough: the gradient of an edge's logit goes to its log-probability. kDistillation: KL from dense
-// attention on sampled rows.
-enum class SacEstimator { kReinforce, kEdgeCredit, kStraightThrough, kDistillation };
+// kCounterfactual: the probability of including an edge gets the effect of switching it, for chosen keys and
+// for probed ones; rooted walks only. kPaired: policy gradient from two draws, target by target. kReinforce:
+// as published, one reward per item. kDistillation: KL from dense attention on sampled rows.
+enum class SacEstimator { kCounterfactual, kPaired, kReinforce, kDistillation };
 SacEstimator parse_sac_estimator(
-    std::string_view name);  // "reinforce" | "edge_credit" | "straight_through" | ...
+    std::string_view name);  // "counterfactual" | "paired" | "reinforce" | "distillation"
 std::string_view to_string(SacEstimator estimator);
 
 enum class RewardBaseline { kNone, kRunningMean, kLearned };
@@ -96,7 +96,9 @@ struct SacEdgesOptions {
 
   bool fused = true;          // walk by the fused kernel where it applies; false = always in plain ATen
   bool detach_inputs = true;  // the predictor's gradient stops at its inputs
-  SacEstimator estimator = SacEstimator::kEdgeCredit;
+  SacEstimator estimator = SacEstimator::kCounterfactual;
+  PresentForm present_form = PresentForm::kSoftmax;  // kCounterfactual
+  double probes = 4;         // kCounterfactual: absent keys asked about, so many a query on average
   double policy_weight = 1;  // of the estimator, beside the task loss
   double entropy_weight = 0;
   RewardBaseline baseline = RewardBaseline::kRunningMean;  // kReinforce
@@ -119,6 +121,9 @@ class SacEdgesImpl : public EdgeSource {
   bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   std::string growth_refusal() const override;
+  bool decode_by(std::optional<PolicyDecoding> decoding) override;
+  // Whether choose() also says what its policy was: to a learner, and in evaluation to who asked for draws.
+  bool reports_policy() const;
 
   // With sharing kAllLayers: the choice of the last call, which the other layers use.
   const EdgeChoice& last_choice() const;
@@ -157,7 +162,12 @@ class SacEdgesImpl : public EdgeSource {
                          const EdgeRequest& request) const;
   at::Tensor baseline_of(const sac::WalkInputs& inputs, const EdgeRequest& request) const;
 
+  // What the estimator `counterfactual` needs: of every edge the probability that the walk includes it.
+  EdgeLearner make_learner(const sac::WalkInputs& inputs, const sac::WalkResult& result,
+                           const EdgeRequest& request, const EdgeSet& edges, const at::Tensor& action) const;
+
   std::optional<EdgeChoice> last_choice_;
+  std::optional<PolicyDecoding> decoding_;  // decode_by()
 };
 TORCH_MODULE(SacEdges);
 

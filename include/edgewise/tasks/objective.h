@@ -16,6 +16,9 @@ class Objective {
   virtual ~Objective() = default;
   virtual int64_t count_targets(const Batch& batch) const = 0;
   virtual Score score(const at::Tensor& logits, const Batch& batch) const = 0;
+  // What is lost on each target, in the units of Score::loss: [B] double, detached, or [B, N] where tokens
+  // are targets, with 0 for those that are none.
+  virtual at::Tensor target_losses(const at::Tensor& logits, const Batch& batch) const = 0;
   // How good the answer for each item is, for sources of edges that learn by reward: [B] double, detached.
   virtual at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const = 0;
 };

@@ -29,6 +29,14 @@ struct EvaluationOptions {
   std::function<void(const std::vector<int64_t>& indices, const at::Tensor& logits)> answers;
 };
 
+// Of a model that chooses edges by a policy: the task's metric with edges that are drawn, and with the
+// likeliest ones. Where the two differ much the policy has not decided.
+struct PolicyFigures {
+  double sampled = 0, greedy = 0;
+  double entropy = 0;                                   // of a prediction in nats, mean over layers and items
+  std::optional<double> sampled_recall, greedy_recall;  // Evaluation::edge_recall
+};
+
 struct Evaluation {
   double loss = 0;                                   // mean over targets
   double accuracy = 0;                               // of targets
@@ -39,6 +47,7 @@ struct Evaluation {
   // For tasks that know their right edges, over all layers and heads and the queries that have a right edge:
   // chosen edges that are right, and right edges that are chosen.
   std::optional<double> edge_precision, edge_recall;
+  std::optional<PolicyFigures> policy = {};
   std::vector<tasks::Figure> figures = {};  // of all answers together, for tasks that give one an example
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
@@ -52,6 +61,8 @@ RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
 
 // A text is read in batch_size parallel parts, each from its beginning (Task::evaluation_order): a model with
 // a memory carries it along, so that its figures depend a little on batch_size.
+//
+// Models with a policy are run three times: with edges decoded as their options say, drawn, and greedily.
 //
 // Leaves the model in the mode (training or not) it was in.
 Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,

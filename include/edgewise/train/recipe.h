@@ -28,6 +28,8 @@ struct DataRecipe {
   std::string symmetries = "none";
   std::string validation = "own";
   int64_t values = 8;
+  int64_t pairs = 64;
+  int64_t vocabulary = 8192;
   double mask_rate = 0.15;
   bool operator==(const DataRecipe&) const = default;
 };
@@ -42,6 +44,7 @@ struct ModelRecipe {
   double token_dropout = 0;
   std::string positions = "learned";
   std::string pooling = "mean";
+  bool causal = false;
   double embedding_std = 0.02;
   int64_t max_length = 0;  // 0 = the dataset's
   bool tied = true;
@@ -61,6 +64,7 @@ struct AttentionRecipe {
 
 struct WindowRecipe {
   int64_t width = 64;
+  int64_t sinks = 0;
   bool operator==(const WindowRecipe&) const = default;
 };
 
@@ -109,11 +113,27 @@ struct SacRecipe {
   std::optional<std::string> test_decoding;
   std::optional<int64_t> beam;
   std::optional<std::string> estimator;
+  std::optional<double> probes;
   std::optional<double> policy_weight;
   std::optional<double> entropy_weight;
   std::optional<std::string> baseline;
   std::optional<int64_t> distilled_rows;
   bool operator==(const SacRecipe&) const = default;
+};
+
+// IndexerEdgesOptions, field by field.
+struct IndexerRecipe {
+  std::optional<int64_t> alpha;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> dim;
+  std::optional<std::string> sharing;
+  std::optional<double> temperature;
+  std::optional<std::string> test_decoding;
+  std::optional<std::string> estimator;
+  std::optional<double> probes;
+  std::optional<double> policy_weight;
+  std::optional<double> entropy_weight;
+  bool operator==(const IndexerRecipe&) const = default;
 };
 
 // `mode` of the approximations: as its paper prints it, or as the SBM paper's comparison computes it.
@@ -218,6 +238,7 @@ struct Recipe {
   RandomRecipe random;
   SbmRecipe sbm;
   SacRecipe sac;
+  IndexerRecipe indexer;
   LinearRecipe linear;
   PerformerRecipe performer;
   LinformerRecipe linformer;

@@ -20,7 +20,6 @@
 #include <ostream>
 #include <tuple>
 
-#include "edges/sac/sac_distill.h"
 #include "edges/sac/sac_fused.h"
 #include "edges/sac/sac_inputs.h"
 #include "edges/sac/sac_walk.h"
@@ -60,6 +59,14 @@ void check_options(const SacEdgesOptions& o) {
       rooted || o.estimator != SacEstimator::kDistillation,
       "SacEdges: expected walk rooted with the estimator distillation, which compares whole rows; "
       "got pairs");
+  TORCH_CHECK_VALUE(
+      o.estimator != SacEstimator::kCounterfactual ||
+          (rooted && o.destinations == SacDestinations::kAll && !o.duplicates),
+      "SacEdges: expected walk rooted, destinations all and no duplicates with the estimator counterfactual, "
+      "which needs the probability of every edge; got ",
+      to_string(o.walk), " and ", to_string(o.destinations), o.duplicates ? ", with duplicates" : "",
+      ". Use paired or reinforce");
+  TORCH_CHECK_VALUE(o.probes >= 0, "SacEdges: expected probes of at least 0; got ", o.probes);
   TORCH_CHECK_VALUE(o.distilled_rows >= 1, "SacEdges: expected distilled_rows of at least 1; got ",
                     o.distilled_rows);
 }
@@ -327,13 +334,18 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
   return sac::rooted_walk(*this, inputs, choose,
-                          options.estimator == SacEstimator::kDistillation && at::GradMode::is_enabled());
+                          (options.estimator == SacEstimator::kDistillation ||
+                           options.estimator == SacEstimator::kCounterfactual) &&
+                              is_training() && at::GradMode::is_enabled());
 }
 
 EdgeChoice SacEdgesImpl::choose(const EdgeRequest& request) {
   // Log-probabilities need more than half precision.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const WalkDecoding decoding = is_training() ? options.train_decoding : options.test_decoding;
+  const WalkDecoding decoding = is_training()                           ? options.train_decoding
+                                : !decoding_                            ? options.test_decoding
+                                : *decoding_ == PolicyDecoding::kSample ? WalkDecoding::kSample
+                                                                        : WalkDecoding::kGreedy;
   const bool fused = sac::fused_walk_applies(*this, request, decoding);
   EdgeChoice choice;
   if (const auto quick = fused ? sac::token_walk(*this, request, decoding) : std::nullopt) {
@@ -357,72 +369,19 @@ EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::Wal
       plain ? edges_of_rows(request.shape(), result, learns) : make_edges(request, result, inputs.own_rows);
   EdgeChoice choice;
   choice.edges = made.edges;
-  if (!learns) return choice;
-
-  choice.policy = make_policy(inputs, result, request);
-  if (options.estimator == SacEstimator::kEdgeCredit || options.estimator == SacEstimator::kStraightThrough) {
-    EdgeLearner& learner = choice.learner.emplace();
-    const at::Tensor credited = made.action >= 0, action = made.action.clamp_min(0);
-    if (result.log_prob.numel() == 0) {
-      learner.values = at::zeros({made.edges.edge_count()}, inputs.query_nodes.options());
-    } else {
-      learner.values = options.policy_weight * result.log_prob.flatten().index_select(0, action).masked_fill(
-                                                   credited.logical_not(), 0);
-    }
-    learner.rule =
-        options.estimator == SacEstimator::kStraightThrough ? CreditRule::kLogit : CreditRule::kLeaveOneOut;
-  }
+  if (reports_policy()) choice.policy = make_policy(inputs, result, request);
+  if (learns && options.estimator == SacEstimator::kCounterfactual && options.policy_weight != 0)
+    choice.learner = make_learner(inputs, result, request, made.edges, made.action);
   return choice;
 }
 
-EdgePolicy SacEdgesImpl::make_policy(const sac::WalkInputs& inputs, const sac::WalkResult& result,
-                                     const EdgeRequest& request) const {
-  EdgePolicy policy;
-  policy.log_prob = result.log_prob.sum({1, 2});
-  policy.entropy = result.entropy.sum({1, 2}) / result.chosen.sum({1, 2}).clamp_min(1);
-  policy.baseline = baseline_of(inputs, request);
-  policy.reward_scale =
-      (options.normalize_rewards
-           ? 1 / rewards->deviation()
-           : at::ones({}, at::TensorOptions().dtype(at::kDouble).device(policy.baseline.device())))
-          .to(policy.log_prob.scalar_type());
-  policy.weights.entropy = options.entropy_weight;
-  if (options.estimator == SacEstimator::kReinforce) {
-    policy.weights.reinforce = options.policy_weight;
-    if (options.baseline == RewardBaseline::kLearned) policy.weights.baseline = 0.5;
-  }
-  if (options.estimator == SacEstimator::kDistillation) {
-    policy.weights.distillation = options.policy_weight;
-    policy.distillation =
-        sac::distillation_loss(inputs, result, request, sac::sampled_rows(request, options.distilled_rows));
-  }
-  policy.rewards = rewards;
-  policy.inputs = inputs.tokens.detach();
-  policy.nodes = inputs.query_nodes;
-  if (policy.nodes.requires_grad()) policy.nodes.retain_grad();
-  return policy;
+bool SacEdgesImpl::reports_policy() const {
+  return is_training() ? at::GradMode::is_enabled() : decoding_ == PolicyDecoding::kSample;
 }
 
-at::Tensor SacEdgesImpl::baseline_of(const sac::WalkInputs& inputs, const EdgeRequest& request) const {
-  const int64_t batch = inputs.tokens.size(0);
-  const auto real = inputs.query_nodes.options();
-  switch (options.baseline) {
-    case RewardBaseline::kNone:
-      return at::zeros({batch}, real);
-    case RewardBaseline::kRunningMean:
-      return rewards->mean().to(real.dtype()).expand({batch});
-    case RewardBaseline::kLearned: {
-      const auto mask = request.query_mask();
-      const at::Tensor tokens = inputs.tokens.detach().to(node_weight.scalar_type());
-      const at::Tensor mean = mask ? tokens.masked_fill(mask->logical_not().unsqueeze(-1), 0).sum(1) /
-                                         mask->sum(1, true).clamp_min(1)
-                                   : tokens.mean(1);
-      // forward() of a module is not const; its parameters are all that is used.
-      auto hidden = value1, out = value2;
-      return out->forward(hidden->forward(mean).tanh()).squeeze(1);
-    }
-  }
-  TORCH_INTERNAL_ASSERT(false);
+bool SacEdgesImpl::decode_by(std::optional<PolicyDecoding> decoding) {
+  decoding_ = decoding;
+  return true;
 }
 
 std::string SacEdgesImpl::causal_refusal() const {

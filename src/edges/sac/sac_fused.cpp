@@ -221,7 +221,7 @@ ops::CudaWalkRules rules_of(const SacEdgesImpl& predictor, const EdgeRequest& re
   rules.choice =
       decoding == WalkDecoding::kSample ? kernels::WalkChoice::kSample : kernels::WalkChoice::kGreedy;
   rules.random = request.random;
-  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
+  rules.learns = predictor.reports_policy();
   if (options.destinations == SacDestinations::kBlocks) {
     rules.block = options.block_size;
     rules.farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / rules.block;
@@ -317,7 +317,7 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
 bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& request, WalkDecoding decoding) {
   const SacEdgesOptions& o = predictor.options;
   return o.fused && o.scorer == SacScorer::kDot && o.distance != DistanceEncoding::kVector &&
-         o.relations == 0 && (!o.candidates || window_of(o)) &&
+         o.relations == 0 && !request.present && (!o.candidates || window_of(o)) &&
          !(request.known_keys && decoding == WalkDecoding::kSample) &&  // it numbers rows from 0
          decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation &&
          (request.query.is_cpu() || cuda_refusal(predictor, request).empty());
@@ -327,9 +327,9 @@ std::optional<WalkResult> token_walk(const SacEdgesImpl& predictor, const EdgeRe
                                      WalkDecoding decoding) {
   const SacEdgesOptions& o = predictor.options;
   const EdgeShape shape = request.shape();
-  if (!request.query.is_cuda() || (predictor.is_training() && at::GradMode::is_enabled()) ||
-      o.walk != SacWalk::kRooted || o.destinations != SacDestinations::kBlocks || o.budget > 0 ||
-      o.duplicates || o.self_edges == SelfEdges::kAlways || request.key_mask || request.known_keys ||
+  if (!request.query.is_cuda() || predictor.reports_policy() || o.walk != SacWalk::kRooted ||
+      o.destinations != SacDestinations::kBlocks || o.budget > 0 || o.duplicates ||
+      o.self_edges == SelfEdges::kAlways || request.key_mask || request.known_keys ||
       !request.tokens.defined() || request.key_tokens.defined() || request.query_offset != 0 ||
       request.tokens.dim() != 3 || request.tokens.size(0) != shape.batch || shape.heads != o.num_heads ||
       request.tokens.size(1) != shape.queries || shape.keys != shape.queries)
@@ -417,7 +417,7 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   rules.duplicates = options.duplicates;
   rules.choice = choice;
   rules.stream_keys = keys;
-  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
+  rules.learns = predictor.reports_policy();
   if (!rooted) {
     const ops::PairsWalkActions actions = ops::pairs_walk(tensors, predictor.start, rules);
     result.source = actions.source;

@@ -38,6 +38,10 @@ at::Tensor allowed_pairs(const SacEdgesOptions& options, const EdgeRequest& requ
     // Heads that share their edges choose among the candidates of all of them.
     allowed = allowed & (groups == 1 ? given.any(1, true) : given);
   }
+  if (request.present) {
+    const at::Tensor present = request.present->to_mask();
+    allowed = allowed & (groups == 1 ? present.all(1, true) : present).logical_not();
+  }
   return allowed.expand({shape.batch, groups, shape.queries, shape.keys}).contiguous();
 }
 

@@ -27,9 +27,9 @@ constexpr EnumNames<WalkDecoding, 3> kDecodings{
     "decoding",
     {{{"sample", WalkDecoding::kSample}, {"greedy", WalkDecoding::kGreedy}, {"beam", WalkDecoding::kBeam}}}};
 constexpr EnumNames<SacEstimator, 4> kEstimators{"estimator",
-                                                 {{{"reinforce", SacEstimator::kReinforce},
-                                                   {"edge_credit", SacEstimator::kEdgeCredit},
-                                                   {"straight_through", SacEstimator::kStraightThrough},
+                                                 {{{"counterfactual", SacEstimator::kCounterfactual},
+                                                   {"paired", SacEstimator::kPaired},
+                                                   {"reinforce", SacEstimator::kReinforce},
                                                    {"distillation", SacEstimator::kDistillation}}}};
 constexpr EnumNames<RewardBaseline, 3> kBaselines{"baseline",
                                                   {{{"none", RewardBaseline::kNone},
@@ -104,13 +104,15 @@ std::ostream& operator<<(std::ostream& stream, const SacEdgesOptions& o) {
   } else {
     stream << ", alpha=" << o.alpha;
   }
-  return stream << ", self_edges=" << to_string(o.self_edges) << (o.duplicates ? ", duplicates" : "")
-                << (o.candidates ? ", candidates of a source" : "") << ", distance=" << to_string(o.distance)
-                << ", relations=" << o.relations << ", train=" << to_string(o.train_decoding)
-                << ", test=" << to_string(o.test_decoding) << " (beam " << o.beam << ")"
-                << ", estimator=" << to_string(o.estimator) << ", baseline=" << to_string(o.baseline)
-                << ", policy_weight=" << o.policy_weight << ", entropy_weight=" << o.entropy_weight
-                << (o.detach_inputs ? ", inputs detached" : "");
+  stream << ", self_edges=" << to_string(o.self_edges) << (o.duplicates ? ", duplicates" : "")
+         << (o.candidates ? ", candidates of a source" : "") << ", distance=" << to_string(o.distance)
+         << ", relations=" << o.relations << ", train=" << to_string(o.train_decoding)
+         << ", test=" << to_string(o.test_decoding) << " (beam " << o.beam << ")"
+         << ", estimator=" << to_string(o.estimator);
+  if (o.estimator == SacEstimator::kCounterfactual)
+    stream << " (" << to_string(o.present_form) << ", " << o.probes << " probes)";
+  return stream << ", baseline=" << to_string(o.baseline) << ", policy_weight=" << o.policy_weight
+                << ", entropy_weight=" << o.entropy_weight << (o.detach_inputs ? ", inputs detached" : "");
 }
 
 }  // namespace edgewise

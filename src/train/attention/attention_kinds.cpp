@@ -16,7 +16,7 @@ namespace {
 std::deque<AttentionKind>& registry() {  // whose elements stay where they are
   static std::deque<AttentionKind> kinds = [] {
     std::deque<AttentionKind> all;
-    for (auto part : {pattern_kinds, sbm_kinds, sac_kinds, approximation_kinds, decoder_kinds})
+    for (auto part : {pattern_kinds, sbm_kinds, sac_kinds, indexer_kinds, approximation_kinds, decoder_kinds})
       for (AttentionKind& kind : part()) all.push_back(std::move(kind));
     return all;
   }();

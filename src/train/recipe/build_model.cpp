@@ -27,6 +27,7 @@ tasks::ModelPlan plan_of(const Recipe& recipe, int64_t max_length) {
                       .token_dropout = model.token_dropout,
                       .positions = parse_positions(model.positions),
                       .embedding_std = model.embedding_std,
+                      .is_causal = model.causal,
                       .edges = attention.edges,
                       .method = attention.method,
                       .shared_qk = attention.shared_qk,

@@ -49,6 +49,7 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
 void check_attention(const Recipe& recipe, const std::string& name) {
   const AttentionKind& kind = attention_kind(recipe);
   const bool is_causal = task_kind(recipe).is_causal;
+  const bool keeps_order = is_causal || recipe.model.causal;
   TORCH_CHECK_VALUE(is_causal || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
                     " with data.name = characters, as it stands here for a language model; found it with ",
                     recipe.data.name);
@@ -64,10 +65,11 @@ void check_attention(const Recipe& recipe, const std::string& name) {
                     name,
                     ": expected sbm.count_padding = false with attention.unit = 16, since padding is counted "
                     "pair by pair; found it true (the default of the preset published)");
-  const std::string reason = is_causal && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
+  const std::string reason = keeps_order && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
   TORCH_CHECK_VALUE(
-      reason.empty(), name,
-      ": a language model predicts the next character and may not see it, but attention.kind = ", kind.name,
+      reason.empty(), name, ": ",
+      is_causal ? "a language model predicts the next character" : "with model.causal = true a token",
+      is_causal ? " and may not see it" : " may not see those after it", ", but attention.kind = ", kind.name,
       " has no causal form here: ", reason, ". Use ", kinds_where([&](const AttentionKind& other) {
         return !other.causal_refusal || other.causal_refusal(recipe).empty();
       }));

@@ -46,11 +46,13 @@ std::vector<RecipeField> make_fields() {
   const auto model = &Recipe::model;
   const auto sbm = &Recipe::sbm;
   const auto sac = &Recipe::sac;
+  const auto indexer = &Recipe::indexer;
   const auto train = &Recipe::train;
   using D = DataRecipe;
   using M = ModelRecipe;
   using B = SbmRecipe;
   using S = SacRecipe;
+  using I = IndexerRecipe;
   using T = TrainRecipe;
   const FieldRule modes = one_of({"paper", "harness"});
   const char* const mode = "as its paper prints it, or as the SBM paper's comparison computes it";
@@ -58,17 +60,19 @@ std::vector<RecipeField> make_fields() {
   return {
       field(data, &D::name, "data.name", "the task", one_of(task_names())),
       field(data, &D::path, "data.path", "characters: a text file; all others with data of their own: the folder that 'edgewise data ... --out' filled. In a recipe relative to its folder"),
-      field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters, masked_text: tokens per sequence", at_least(1)),
-      field(data, &D::train_size, "data.train_size", "repeated_tokens, associative_recall: training sequences", at_least(1)),
-      field(data, &D::validation_size, "data.validation_size", "repeated_tokens, associative_recall: validation sequences", at_least(1)),
-      field(data, &D::test_size, "data.test_size", "repeated_tokens, associative_recall: test sequences", at_least(1)),
-      field(data, &D::seed, "data.seed", "repeated_tokens, associative_recall: seed of the sequences", at_least(0)),
+      field(data, &D::length, "data.length", "generated data, characters, masked_text: tokens per sequence", at_least(1)),
+      field(data, &D::train_size, "data.train_size", "generated data: training sequences", at_least(1)),
+      field(data, &D::validation_size, "data.validation_size", "generated data: validation sequences", at_least(1)),
+      field(data, &D::test_size, "data.test_size", "generated data: test sequences", at_least(1)),
+      field(data, &D::seed, "data.seed", "generated data: seed of the sequences", at_least(0)),
       field(data, &D::fixed_length, "data.fixed_length", "listops, text, retrieval: pad every batch to the full length, as published; else to its longest"),
       field(data, &D::mask_zero, "data.mask_zero", "image, pathfinder: black pixels are masked as padding, as published"),
       field(data, &D::drop_masked, "data.drop_masked", "with mask_zero: masked pixels are left out; same result from fewer tokens"),
       field(data, &D::symmetries, "data.symmetries", "image, pathfinder: training pictures also mirrored left to right, or mirrored and turned (square)", one_of({"none", "mirror", "square"})),
       field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published", one_of({"own", "test"})),
       field(data, &D::values, "data.values", "associative_recall: distinct values, the classes", at_least(1)),
+      field(data, &D::pairs, "data.pairs", "multi_query_recall, needle: keys with a value", at_least(1)),
+      field(data, &D::vocabulary, "data.vocabulary", "multi_query_recall, needle: distinct tokens, padding among them", at_least(8)),
       field(data, &D::mask_rate, "data.mask_rate", "masked_text: share of the tokens that are to be guessed", {.low = 0, .high = 1, .low_is_allowed = false}),
 
       field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
@@ -80,16 +84,18 @@ std::vector<RecipeField> make_fields() {
       field(model, &M::token_dropout, "model.token_dropout", "classifiers: part of the tokens that training reads as token 0, which is padding in texts and black in pictures", below_one()),
       field(model, &M::positions, "model.positions", "position embeddings", one_of({"learned", "none"})),
       field(model, &M::pooling, "model.pooling", "mean over valid tokens, or over padding too, as published", one_of({"mean", "mean_padded"})),
+      field(model, &M::causal, "model.causal", "classifiers: a token attends to those up to itself only"),
       field(model, &M::embedding_std, "model.embedding_std", "standard deviation of the initial embeddings", above(0)),
       field(model, &M::max_length, "model.max_length", "longest sequence; 0 = the dataset's", at_least(0)),
       field(model, &M::tied, "model.tied", "characters: the output layer is the token embedding; else one of its own"),
 
       field(&Recipe::attention, &AttentionRecipe::kind, "attention.kind", "who attends to whom, and how", one_of(attention_names())),
 
-      field(&Recipe::attention, &AttentionRecipe::unit, "attention.unit", "full, window, random, sbm: edges one by one (1), or in squares of 16 queries and keys (16)", at_least(1)),
+      field(&Recipe::attention, &AttentionRecipe::unit, "attention.unit", "full, window, random, sbm, sac, indexer: edges one by one (1), or in squares of 16 queries and keys (16)", at_least(1)),
       field(&Recipe::attention, &AttentionRecipe::edges, "attention.edges", "transformer_xl, adaptive_span, tree: a pattern whose edges they attend over, such as window or segments", {}, "their own"),
 
       field(&Recipe::window, &WindowRecipe::width, "window.width", "keys on each side of a query; in squares, what such a window touches", at_least(0)),
+      field(&Recipe::window, &WindowRecipe::sinks, "window.sinks", "first tokens of the sequence that every query uses too; in squares, their groups", at_least(0)),
 
       field(&Recipe::segments, &SegmentsRecipe::length, "segments.length", "tokens of a segment, of which a query uses those up to its own", at_least(1)),
       field(&Recipe::segments, &SegmentsRecipe::memory, "segments.memory", "tokens before its segment that it uses too", at_least(0)),
@@ -123,11 +129,23 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::distance_decay, "sac.distance_decay", "distance bias: at the start far ones are scored this times log(1 + distance) lower", at_least(0), "0"),
       field(sac, &S::test_decoding, "sac.test_decoding", "in evaluation", one_of({"sample", "greedy", "beam"}), "beam"),
       field(sac, &S::beam, "sac.beam", "width of the beam", at_least(1), "5"),
-      field(sac, &S::estimator, "sac.estimator", "how the choice learns", one_of({"reinforce", "edge_credit", "straight_through", "distillation"}), "edge_credit"),
+      field(sac, &S::estimator, "sac.estimator", "how the choice learns", one_of({"counterfactual", "paired", "reinforce", "distillation"}), "counterfactual; walk pairs: paired"),
+      field(sac, &S::probes, "sac.probes", "counterfactual: keys per query, on average, that are asked about beside the chosen ones", at_least(0), "4"),
       field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss; 0, with no entropy_weight = untrained", at_least(0), "1"),
       field(sac, &S::entropy_weight, "sac.entropy_weight", "weight of the entropy bonus", at_least(0), "0"),
       field(sac, &S::baseline, "sac.baseline", "reinforce: what a reward is compared with", one_of({"none", "running_mean", "learned"}), "running_mean"),
       field(sac, &S::distilled_rows, "sac.distilled_rows", "distillation: queries per sequence", at_least(1), "16"),
+
+      field(indexer, &I::alpha, "indexer.alpha", "keys per query; in squares, groups of 16 keys per group of 16 queries", at_least(1), "4"),
+      field(indexer, &I::heads, "indexer.heads", "heads that score a pair together", at_least(1), "4"),
+      field(indexer, &I::dim, "indexer.dim", "width of such a head", at_least(1), "16"),
+      field(indexer, &I::sharing, "indexer.sharing", "who shares edges", one_of({"per_layer", "per_head"}), "per_layer"),
+      field(indexer, &I::temperature, "indexer.temperature", "scores are divided by it before the softmax", above(0), "1"),
+      field(indexer, &I::test_decoding, "indexer.test_decoding", "in evaluation", one_of({"sample", "greedy"}), "greedy"),
+      field(indexer, &I::estimator, "indexer.estimator", "how the choice learns", one_of({"counterfactual", "paired"}), "counterfactual"),
+      field(indexer, &I::probes, "indexer.probes", "counterfactual: keys per query, on average, that are asked about beside the chosen ones", at_least(0), "4"),
+      field(indexer, &I::policy_weight, "indexer.policy_weight", "weight of the estimator beside the task loss; 0 = untrained", at_least(0), "1"),
+      field(indexer, &I::entropy_weight, "indexer.entropy_weight", "weight of the entropy bonus", at_least(0), "0"),
 
       field(&Recipe::linear, &LinearRecipe::mode, "linear.mode", mode, modes),
 

@@ -21,6 +21,12 @@ void add_figures(MetricRecord& record, const Evaluation& found) {
     if (figure.name != "accuracy") record.emplace_back(figure.name, figure.value);
   if (found.edge_precision) record.emplace_back("edge_precision", *found.edge_precision);
   if (found.edge_recall) record.emplace_back("edge_recall", *found.edge_recall);
+  if (!found.policy) return;
+  record.emplace_back(found.metric->name + "_sampled", found.policy->sampled);
+  record.emplace_back(found.metric->name + "_greedy", found.policy->greedy);
+  record.emplace_back("policy_entropy", found.policy->entropy);
+  if (found.policy->sampled_recall) record.emplace_back("edge_recall_sampled", *found.policy->sampled_recall);
+  if (found.policy->greedy_recall) record.emplace_back("edge_recall_greedy", *found.policy->greedy_recall);
 }
 
 MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {
