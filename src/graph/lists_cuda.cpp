@@ -57,7 +57,7 @@ namespace {
 
 std::optional<Squares> joined(const Squares& a, const Squares& b,
                               kernels::cuda::SquareSetOperation operation) {
-  if (!a.cols.is_cuda() || !is_hopper(a.cols.device()) ||
+  if (!a.cols.is_cuda() || b.cols.device() != a.cols.device() || !is_hopper(a.cols.device()) ||
       a.rows() * a.key_groups() > std::numeric_limits<int32_t>::max())
     return std::nullopt;
   const c10::cuda::CUDAGuard guard(a.cols.device());

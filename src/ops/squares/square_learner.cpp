@@ -65,6 +65,9 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
                                 graph::same_pairs((*set)->square_pairs(), edges.square_pairs())),
                       kName, ": expected ", name,
                       " in squares of the same pairs as the edges. Make them with EdgeSet::from_squares");
+  for (const auto& [name, set] : {std::pair("probes", &learner.probes), {"fixed edges", &learner.fixed}})
+    TORCH_CHECK_VALUE(!*set || (*set)->device() == edges.device(), kName, ": expected ", name, " on ",
+                      edges.device(), " as the edges; got ", (*set)->device());
   TORCH_CHECK_VALUE(!learner.discarded, kName,
                     ": expected no discarded edges, which only unit 1 samples; got some");
   TORCH_CHECK_VALUE(
