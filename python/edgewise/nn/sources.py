@@ -148,6 +148,10 @@ class EdgeSource(torch.nn.Module):
             tell(density, penalty, lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
         return output, penalty
 
+    def settings(self) -> dict | None:
+        """The arguments that make another one like it, as JSON can hold them; None if it cannot be told."""
+        return None
+
     def extra_repr(self) -> str:
         return self.options
 
@@ -229,6 +233,9 @@ class WindowEdges(_Pattern):
     def arguments(self):
         return self.width, self.unit
 
+    def settings(self):
+        return {"width": self.width, "unit": self.unit}
+
     def extra_repr(self) -> str:
         return f"width={self.width}, unit={self.unit}"
 
@@ -247,6 +254,9 @@ class FullEdges(_Pattern):
     def arguments(self):
         return (self.unit,)
 
+    def settings(self):
+        return {"unit": self.unit}
+
 
 class RandomEdges(EdgeSource):
     """``alpha`` keys per query (groups of keys per group of queries), drawn uniformly, anew in every call of training.
@@ -264,6 +274,9 @@ class RandomEdges(EdgeSource):
         refuse_masks("RandomEdges", call)
         plan = ops.random_edges(call.query, call.key, call.key_mask, self.draw_seed(), self.alpha, self.unit, call.is_causal)
         return self._attend_given(call, EdgeSet(plan, (*call.query.shape[:3], call.key.shape[2]))), None
+
+    def settings(self):
+        return {"alpha": self.alpha, "unit": self.unit, "seed": self.evaluation_seed}
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, unit={self.unit}"
