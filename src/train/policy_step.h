@@ -6,19 +6,25 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace edgewise::train {
+
+// Whether a policy compares two draws of its edges.
+bool asks_for_second_draw(const ModelOutput& output);
 
 class PolicyStep {
  public:
   // total: items of the whole step, each counted once per draw of its edges.
   explicit PolicyStep(int64_t total) : total_(static_cast<double>(total)) {}
 
-  // What to add to the loss for one pass: the mean over the step of the items' policy losses.
-  // rewards: Objective::item_rewards of its items.
-  at::Tensor loss(const ModelOutput& output, const at::Tensor& rewards);
-  void after_backward(const ModelOutput& output);
+  // What to add to the loss for one pass, whose items went through the model once for each of `draws`: the
+  // mean over the step of the items' policy losses, and of two draws what compares them.
+  // targets: what the task's sum of losses is divided by.
+  at::Tensor loss(std::span<const ModelOutput> draws, const tasks::Objective& objective, const Batch& part,
+                  double targets);
+  void after_backward(std::span<const ModelOutput> draws);
   // Tells the baselines this step's rewards: only now, so that no baseline contains the reward it is compared
   // with.
   std::optional<PolicyReport> finish();
@@ -29,9 +35,10 @@ class PolicyStep {
   };
   // What a pass adds to the report, on the device: it is read once, when the step is over.
   struct PassSums {
-    at::Tensor reward;  // scalar, double
+    at::Tensor reward;  // scalar, double; a mean over draws, as the others
     std::vector<std::array<at::Tensor, 3>>
-        policies;  // baseline, entropy and log-probability: scalars, double
+        policies;  // of each draw and layer baseline, entropy and log-probability: scalars, double
+    size_t layers = 0;
   };
 
   double total_;
