@@ -62,6 +62,13 @@ void Optimizer::zero_grad() {
   adam_.zero_grad();
 }
 
+void Optimizer::add_l2(double weight) {
+  if (weight == 0) return;
+  torch::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : parameters_)
+    if (parameter.grad().defined()) parameter.grad().add_(parameter, weight);
+}
+
 struct Optimizer::Guard {
   std::optional<at::Tensor> divisor;  // of the gradients
   std::optional<at::Tensor> stop;     // 1 = no update

@@ -4,12 +4,16 @@
 #include <edgewise/models/model.h>
 #include <edgewise/train/step.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "train/policy_step.h"
 
 namespace edgewise::train {
+
+// Draws of the edges of one item are separate uses of the same layers: their numbers begin this far apart.
+inline constexpr uint32_t kLayersPerDraw = 1u << 16;
 
 // What the parts of a pass count for in the loss of its step, and in its report.
 struct PassWeights {

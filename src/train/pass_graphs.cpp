@@ -9,6 +9,7 @@
 #include <edgewise/graph/mask_counts.h>
 #include <edgewise/tasks/task.h>
 #include <edgewise/train/attention_kinds.h>
+#include <edgewise/train/task_kinds.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -189,6 +190,11 @@ std::string pass_graphs_refusal(const Recipe& recipe, const tasks::Task& task) {
   if (!kind.recording_refusal)
     return "attention.kind = " + kind.name + " prepares its attention on the host in every step" + off;
   if (const std::string reason = kind.recording_refusal(recipe); !reason.empty()) return reason;
+  if (task_kind(recipe).has_decoder)
+    for (const DecoderPlace place : {DecoderPlace::kEncoder, DecoderPlace::kDecoder, DecoderPlace::kCross})
+      if (const Recipe of = recipe_of_place(recipe, place); of.attention.kind != "dense")
+        return "attention.kind = " + of.attention.kind +
+               " counts the pairs of sentences of different lengths on the host in every step" + off;
   const std::string reason = task.recording_refusal();
   return reason.empty() ? "" : reason + off;
 }

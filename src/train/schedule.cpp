@@ -1,5 +1,6 @@
 #include <edgewise/train/schedule.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <c10/util/Exception.h>
@@ -23,11 +24,14 @@ double fraction(double step, double from, double to) {
 ScheduleKind parse_schedule(std::string_view name) {
   if (name == "one_cycle") return ScheduleKind::kOneCycle;
   if (name == "constant") return ScheduleKind::kConstant;
-  TORCH_CHECK_VALUE(false, "schedule: expected one_cycle or constant; got '", name, "'");
+  if (name == "inverse_sqrt") return ScheduleKind::kInverseSqrt;
+  TORCH_CHECK_VALUE(false, "schedule: expected one_cycle, constant or inverse_sqrt; got '", name, "'");
 }
 
 std::string_view to_string(ScheduleKind kind) {
-  return kind == ScheduleKind::kOneCycle ? "one_cycle" : "constant";
+  return kind == ScheduleKind::kOneCycle   ? "one_cycle"
+         : kind == ScheduleKind::kConstant ? "constant"
+                                           : "inverse_sqrt";
 }
 
 double RisingWeight::at(int64_t step) const {
@@ -49,6 +53,13 @@ SchedulePoint Schedule::at(int64_t step) const {
   TORCH_CHECK_INDEX(step >= 0 && step < options_.steps, "Schedule: expected a step in [0, ", options_.steps,
                     "); got ", step);
   if (options_.kind == ScheduleKind::kConstant) return {options_.peak, 0.9};
+  if (options_.kind == ScheduleKind::kInverseSqrt) {
+    const double update = static_cast<double>(step + 1),
+                 warmup = static_cast<double>(std::max<int64_t>(options_.warmup, 1));
+    if (update < warmup)
+      return {options_.initial + update * (options_.peak - options_.initial) / warmup, 0.9};
+    return {options_.peak * std::sqrt(warmup / update), 0.9};
+  }
   const double start = options_.peak / kStartDivisor, end = start / kEndDivisor;
   const double now = static_cast<double>(step);
   const double peak_step = static_cast<double>(options_.warmup - 1),

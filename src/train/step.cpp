@@ -28,9 +28,6 @@ std::vector<Batch> micro_batches(const Batch& batch, int64_t micro_batch) {
   return result;
 }
 
-// Draws of the edges of one item are separate uses of the same layers.
-constexpr uint32_t kLayersPerDraw = 1u << 16;
-
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }

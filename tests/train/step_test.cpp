@@ -182,7 +182,7 @@ TEST(NonFinite, AGradientIsNamed) {
 TEST(NonFinite, AllPassesOfTheStepAreRepeated) {
   torch::manual_seed(5);
   ClassifierOptions options = tiny_options();
-  options.encoder.norm = false;  // it would bring the large values back
+  options.encoder.style.norm = false;  // it would bring the large values back
   SequenceClassifier model(options);
   Batch batch = make_batch(Task::kSequence);
   batch.towers[0].tokens.masked_fill_(batch.towers[0].tokens == 10, 1);

@@ -17,7 +17,7 @@ namespace edgewise::train {
 
 struct PassGraphsOptions {
   int64_t ordinary_passes = 2;  // of a shape before it is recorded: they load kernels and make their handles
-  int64_t most_graphs = 32;     // further shapes go on as ordinary passes
+  int64_t most_graphs = 64;     // further shapes go on as ordinary passes
 };
 
 struct PassCounts {
