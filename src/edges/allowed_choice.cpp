@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 
 #include "edges/range_edges.h"
-#include "graph/allowed_tiles.h"
+#include "graph/tiles/allowed_tiles.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {

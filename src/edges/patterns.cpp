@@ -16,7 +16,7 @@
 
 #include "edges/range_edges.h"
 #include "edges/square_patterns.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 

@@ -12,7 +12,7 @@
 #include "edges/bands.h"
 #include "edges/range_edges.h"
 #include "graph/bool_bytes.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 

@@ -28,7 +28,6 @@
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/weight_average.h>
 
-#include "train/host_copy.h"
 #include "train/run/first_model.h"
 #include "train/run/kept_checkpoints.h"
 #include "train/run/kept_weights.h"
@@ -37,6 +36,7 @@
 #include "train/run/run_lines.h"
 #include "train/run/run_records.h"
 #include "train/snapshot/snapshot_recipe.h"
+#include "train/step/host_copy.h"
 
 namespace edgewise::train {
 namespace {

@@ -33,7 +33,7 @@ class PassGraphs {
   ~PassGraphs();
   PassCounts counts() const;
 
-  struct State;  // src/train/pass_graph_state.h
+  struct State;  // src/train/step/pass_graph_state.h
   State& state() { return *state_; }
 
  private:

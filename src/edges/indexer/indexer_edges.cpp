@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "edges/policy_probes.h"
-#include "ops/attention/look_up.h"
+#include "ops/attention/learners/look_up.h"
 #include "ops/attention/reference.h"
 #include "ops/enum_names.h"
 #include "ops/streams.h"

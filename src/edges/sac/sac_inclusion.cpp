@@ -14,8 +14,8 @@
 
 #include "edges/policy_probes.h"
 #include "edges/sac/sac_inputs.h"
-#include "ops/attention/edge_scores.h"
-#include "ops/attention/look_up.h"
+#include "ops/attention/learners/edge_scores.h"
+#include "ops/attention/learners/look_up.h"
 
 namespace edgewise::sac {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "graph/checks.h"
 #include "ops/additive/additive_call.h"
-#include "ops/attention/learner_grads.h"
+#include "ops/attention/learners/learner_grads.h"
 #include "ops/streams.h"
 
 namespace edgewise::functional {

@@ -12,7 +12,7 @@
 #include <functional>
 #include <tuple>
 
-#include "ops/attention/learner_grads.h"
+#include "ops/attention/learners/learner_grads.h"
 #include "ops/squares/square_edge_attention.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/attention_call.h"
 #include "ops/squares/square_edge_attention.h"
 

@@ -1,11 +1,11 @@
 // Bit tiles on CPU, and the way to the CUDA kernels for tensors that live there.
-#include "graph/tiles.h"
+#include "graph/tiles/tiles.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "graph/tiles_cuda.h"
+#include "graph/tiles/tiles_cuda.h"
 #include "kernels/bit_tiles.h"
 
 namespace edgewise::graph {

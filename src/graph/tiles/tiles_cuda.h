@@ -2,7 +2,7 @@
 #pragma once
 
 #include "graph/edge_windows.h"
-#include "graph/tiles.h"
+#include "graph/tiles/tiles.h"
 
 namespace edgewise::graph {
 

@@ -14,8 +14,8 @@
 #include <torch/utils.h>
 
 #include "ops/step_inputs.h"
-#include "train/dropout_seed.h"
-#include "train/pass_graph_state.h"
+#include "train/step/dropout_seed.h"
+#include "train/step/pass_graph_state.h"
 
 namespace edgewise::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "train/policy_step.h"
+#include "train/step/policy_step.h"
 
 namespace edgewise::train {
 

@@ -1,9 +1,9 @@
-#include "train/non_finite.h"
+#include "train/step/non_finite.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "train/dropout_seed.h"
+#include "train/step/dropout_seed.h"
 
 namespace edgewise::train {
 namespace {

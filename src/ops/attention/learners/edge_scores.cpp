@@ -1,4 +1,4 @@
-#include "ops/attention/edge_scores.h"
+#include "ops/attention/learners/edge_scores.h"
 
 #include <edgewise/ops/functional.h>
 
@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "ops/attention/attention_call.h"
-#include "ops/attention/look_up.h"
+#include "ops/attention/learners/look_up.h"
 
 namespace edgewise::ops {
 namespace {

@@ -4,7 +4,7 @@
 #include "graph/csr_cuda.h"
 #include "graph/edge_windows.h"
 #include "graph/lists_cuda.h"
-#include "graph/tiles_cuda.h"
+#include "graph/tiles/tiles_cuda.h"
 
 namespace edgewise::graph {
 namespace {

@@ -1,4 +1,4 @@
-#include "graph/allowed_tiles.h"
+#include "graph/tiles/allowed_tiles.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

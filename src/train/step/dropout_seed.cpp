@@ -1,4 +1,4 @@
-#include "train/dropout_seed.h"
+#include "train/step/dropout_seed.h"
 
 #include <torch/utils.h>
 

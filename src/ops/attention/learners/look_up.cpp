@@ -1,4 +1,4 @@
-#include "ops/attention/look_up.h"
+#include "ops/attention/learners/look_up.h"
 
 #include <edgewise/ops/functional.h>
 

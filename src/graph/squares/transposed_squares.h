@@ -8,7 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "graph/bool_bytes.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "kernels/cuda/squares/square_choice_params.h"
 
 namespace edgewise::graph {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "ops/step_graph.h"
-#include "train/pass.h"
+#include "train/step/pass.h"
 
 namespace edgewise::train {
 

@@ -1,5 +1,5 @@
 // Bit tiles of CUDA tensors: tensors to raw pointers and a launch.
-#include "graph/tiles_cuda.h"
+#include "graph/tiles/tiles_cuda.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,6 +1,6 @@
 // Squares: their checks, their ways to and from groups and masks, set operations. In plain ATen, the same on
 // every device, but for what a training step on CPU asks for.
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

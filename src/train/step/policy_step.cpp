@@ -1,4 +1,4 @@
-#include "train/policy_step.h"
+#include "train/step/policy_step.h"
 
 #include <algorithm>
 

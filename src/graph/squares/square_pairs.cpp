@@ -14,7 +14,7 @@
 #include "graph/bool_bytes.h"
 #include "graph/checks.h"
 #include "graph/lists_cuda.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 namespace edgewise::graph {
 namespace {

@@ -1,11 +1,11 @@
-#include "train/pass.h"
+#include "train/step/pass.h"
 
 #include <ATen/record_function.h>
 #include <edgewise/graph/mask_counts.h>
 #include <torch/types.h>
 
 #include "ops/step_inputs.h"
-#include "train/dropout_seed.h"
+#include "train/step/dropout_seed.h"
 
 namespace edgewise::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
-#include "graph/transposed_squares.h"
+#include "graph/squares/transposed_squares.h"
 #include "kernels/cuda/squares/square_set_params.h"
 
 namespace edgewise::graph {

@@ -1,4 +1,4 @@
-#include "train/host_copy.h"
+#include "train/step/host_copy.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

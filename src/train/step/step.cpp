@@ -9,12 +9,12 @@
 #include <torch/types.h>
 
 #include "train/density_pairs.h"
-#include "train/dropout_seed.h"
-#include "train/host_copy.h"
-#include "train/non_finite.h"
-#include "train/pass.h"
-#include "train/pass_graph_state.h"
-#include "train/policy_step.h"
+#include "train/step/dropout_seed.h"
+#include "train/step/host_copy.h"
+#include "train/step/non_finite.h"
+#include "train/step/pass.h"
+#include "train/step/pass_graph_state.h"
+#include "train/step/policy_step.h"
 
 namespace edgewise::train {
 namespace {
