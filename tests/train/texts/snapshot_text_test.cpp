@@ -85,7 +85,9 @@ TEST_P(SnapshotText, ShowsNoFutureAndChangesNothing) {
         const HeadSnapshot head = file.head(1, l, h);
         EXPECT_GT(head.edges, 0);
         // Beside the pairs that dense attention has: a tree of so few tokens has more, with its spans.
-        if (kind() != "tree") EXPECT_LE(head.density, 1);
+        if (kind() != "tree") {
+          EXPECT_LE(head.density, 1);
+        }
         if (layers[l].queries != layers[l].keys || layers[l].queries > 40) continue;  // nodes beside tokens
         for (int64_t i = 0; i < layers[l].queries; ++i) {
           const int begin = head.offsets[i].item<int>(), end = head.offsets[i + 1].item<int>();
