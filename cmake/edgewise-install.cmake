@@ -1,7 +1,14 @@
-# cmake --install: headers, libraries, the command line, and a package that find_package(edgewise) finds.
+# cmake --install: headers, libraries, the command line, a package that find_package(edgewise) finds, the Python package
+# (PYTHONPATH=PREFIX/lib/python) and the recipes.
 include(CMakePackageConfigHelpers)
 install(TARGETS edgewise edgewise_train EXPORT edgewise-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET edgewise_cpu)
+  install(TARGETS edgewise_cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+install(DIRECTORY python/edgewise DESTINATION ${CMAKE_INSTALL_LIBDIR}/python PATTERN __pycache__ EXCLUDE)
+install(FILES "${edgewise_built_for}" DESTINATION ${CMAKE_INSTALL_LIBDIR}/python/edgewise)
+install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/edgewise)
 if(TARGET edgewise_cli)
   install(TARGETS edgewise_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -12,6 +12,10 @@ endif()
 if(NOT EDGEWISE_TORCH_DIR)
   file(GLOB _edgewise_venv_torch LIST_DIRECTORIES true
        "${CMAKE_SOURCE_DIR}/.venv/lib/python3.*/site-packages/torch")
+  if(SKBUILD)  # a wheel is for the Python that builds it
+    set(EDGEWISE_PYTHON "${Python_EXECUTABLE}")
+    set(_edgewise_venv_torch "")
+  endif()
   if(_edgewise_venv_torch)
     list(GET _edgewise_venv_torch 0 _edgewise_torch_dir)
   else()
@@ -51,5 +55,9 @@ target_include_directories(edgewise_torch SYSTEM INTERFACE
 target_link_libraries(edgewise_torch INTERFACE stdc++
   "-Wl,--no-as-needed,${EDGEWISE_TORCH_DIR}/lib/libtorch.so,${EDGEWISE_TORCH_DIR}/lib/libtorch_cpu.so,${EDGEWISE_TORCH_DIR}/lib/libc10.so,--as-needed"
   Threads::Threads)
-target_link_options(edgewise_torch INTERFACE "-Wl,-rpath,${EDGEWISE_TORCH_DIR}/lib")
+if(EDGEWISE_PYTHON_WHEEL)  # it is told where torch is by its own rpath, relative to itself
+  target_link_options(edgewise_torch INTERFACE "-Wl,-rpath-link,${EDGEWISE_TORCH_DIR}/lib")
+else()
+  target_link_options(edgewise_torch INTERFACE "-Wl,-rpath,${EDGEWISE_TORCH_DIR}/lib")
+endif()
 target_compile_features(edgewise_torch INTERFACE cxx_std_20)

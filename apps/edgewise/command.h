@@ -15,6 +15,8 @@ void add_train(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
+void add_translate(CLI::App& app, Action& action);
+void add_bleu(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);

@@ -41,7 +41,9 @@ std::string lack_of_memory(const std::string& message) {
   }
   if (has(message, "Storage size calculation overflowed"))
     return "a tensor would have more bytes than can be counted";
-  if (message == "std::bad_alloc") return "not enough memory: a list, of unknown size, could not be had";
+  if (message == "std::bad_alloc" || message == "vector::_M_default_append" ||
+      message == "cannot create std::vector larger than max_size()")
+    return "not enough memory: a list, of unknown size, could not be had";
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -35,6 +36,7 @@ struct EvalArguments {
   std::vector<std::string> overrides;
   bool record = false, json = false;
   std::string predictions;  // a file; empty: none
+  std::string written;      // a folder; empty: none
 };
 
 // On a terminal with a bar while it lasts; in a log with a line now and then when it takes long.
@@ -49,6 +51,8 @@ train::Evaluation evaluate_shown(Model& model, const tasks::Task& task, data::Sp
   options.progress = [&](int64_t done, int64_t) { progress.update(done); };
   train::Evaluation result = train::evaluate(model, task, split, options);
   progress.finish();
+  TORCH_CHECK_VALUE(std::isfinite(result.loss), "eval: expected a finite loss; got ", result.loss,
+                    ". The run's weights hold NaN or infinity: choose another checkpoint, or train again");
   return result;
 }
 
@@ -113,12 +117,23 @@ void print_table(const Evaluated& found, const tasks::Task& task, data::Split sp
     table.add({"accuracy", percent(result.accuracy)});
   for (const tasks::Figure& figure : result.figures)
     if (figure.name != "accuracy" && figure.name != result.metric->name) {
-      const tasks::Metric& metric = tasks::metric_named(figure.name);
-      table.add({metric.words, shown(metric, figure.value)});
+      if (figure.name == "bits_per_byte") {
+        table.add({"bits per byte", fixed(figure.value, 4)});
+      } else if (result.texts.empty()) {
+        const tasks::Metric& metric = tasks::metric_named(figure.name);
+        table.add({metric.words, shown(metric, figure.value)});
+      } else {  // of a set of texts
+        table.add({figure.name, percent(figure.value)});
+      }
     }
   table.add({"loss", fixed(result.loss, 4)});
   if (result.edge_precision) table.add({"chosen edges that are right", percent(*result.edge_precision)});
   if (result.edge_recall) table.add({"right edges that are chosen", percent(*result.edge_recall)});
+  if (result.policy) {
+    table.add({result.metric->words + ", sampled edges", shown(*result.metric, result.policy->sampled)});
+    table.add({result.metric->words + ", greedy edges", shown(*result.metric, result.policy->greedy)});
+    table.add({"entropy of a prediction, nats", fixed(result.policy->entropy, 3)});
+  }
   for (int64_t layer = 0; layer < result.density.size(0); ++layer) {
     std::string heads;
     for (int64_t head = 0; head < result.density.size(1); ++head)
@@ -203,6 +218,7 @@ int run(const EvalArguments& arguments) {
   options.draws = arguments.draws > 0 ? arguments.draws : recipe.train.eval_draws;
   options.count_padding = train::density_counts_padding(recipe);
   options.count_valid = split == data::Split::kTest;  // as training has it
+  options.writes = split != data::Split::kTrain;
   options.device = device;
   options.precision = train::parse_precision(recipe.train.precision);
   std::optional<Predictions> predictions;
@@ -216,6 +232,10 @@ int run(const EvalArguments& arguments) {
   const Evaluated found = {arguments.run, arguments.split,           file,
                            info.step,     averages_of(recipe, info), result};
   if (predictions) predictions->finish();
+  TORCH_CHECK_VALUE(arguments.written.empty() || !result.texts.empty(),
+                    "eval --written: expected a run that writes texts, such as translations; ", arguments.run,
+                    " was trained on ", recipe.data.name);
+  if (!arguments.written.empty()) train::save_texts(arguments.written, result.texts);
   if (arguments.record) record(found, folder, last_step);
   if (arguments.json)
     std::cout << json_of(found, *task, split) << "\n";
@@ -235,8 +255,9 @@ void add_eval(CLI::App& app, Action& action) {
       ->check(one_of({"train", "validation", "test"}));
   command
       ->add_option("--checkpoint", arguments->checkpoint,
-                   "best or last; default: best, or last before the first validation")
-      ->check(one_of({"best", "last"}));
+                   "mean, best or last; default: mean where there is one (train.average_last), else best, or "
+                   "last before the first validation")
+      ->check(one_of({"mean", "best", "last"}));
   command
       ->add_option("--draws", arguments->draws,
                    "average the logits of so many draws of the edges; default: the recipe's")
@@ -250,6 +271,8 @@ void add_eval(CLI::App& app, Action& action) {
       "add the test figures to the run's metrics.jsonl, for a run that was stopped before its own");
   command->add_option("--predictions", arguments->predictions,
                       "file for the answer to every example, a line of JSON each");
+  command->add_option("--written", arguments->written,
+                      "folder for what the model writes, such as translations: a file for every test set");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
   command->callback([&action, arguments] {
     if (arguments->record && arguments->split != "test")

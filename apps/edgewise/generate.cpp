@@ -1,6 +1,7 @@
 // edgewise generate: text from a trained language model, as it is made.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <edgewise/data/examples/text_reader.h>
 #include <edgewise/models/generator.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/evaluate.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "command.h"
 #include "folders.h"
@@ -49,6 +51,34 @@ std::vector<int64_t> encode(const std::string& text, const std::vector<uint8_t>&
   return tokens;
 }
 
+// A text that grows piece by piece: what a piece adds may depend on those before it.
+class Pieces {
+ public:
+  explicit Pieces(data::TextReader reader) : reader_(std::move(reader)) {}
+
+  std::vector<int64_t> encode(const std::string& text) {
+    ids_ = reader_.tokenizer().encode(text);
+    TORCH_CHECK_VALUE(!ids_.empty(), "generate: expected a prompt of at least one token; got none");
+    told_ = reader_.tokenizer().decode(ids_);
+    return {ids_.begin(), ids_.end()};
+  }
+
+  // What the next token adds to the text.
+  std::string take(int64_t token) {
+    if (token >= reader_.tokenizer().size()) return {};  // padding and the like, which stand for no text
+    ids_.push_back(static_cast<int32_t>(token));
+    const std::string whole = reader_.tokenizer().decode(ids_);
+    const std::string added = whole.size() > told_.size() ? whole.substr(told_.size()) : "";
+    told_ = whole;
+    return added;
+  }
+
+ private:
+  data::TextReader reader_;
+  std::vector<int32_t> ids_;
+  std::string told_;
+};
+
 int run(const GenerateArguments& arguments) {
   const std::filesystem::path folder(arguments.run);
   expect_run_folder(folder, "config.toml", "generate");
@@ -62,7 +92,11 @@ int run(const GenerateArguments& arguments) {
   model->to(
       train::parse_device(arguments.device.empty() ? recipe.train.device : arguments.device, "--device cpu"));
   const std::vector<uint8_t> bytes = model->options.bytes;
-  const std::vector<int64_t> prompt = encode(arguments.prompt, bytes);
+  const std::string reader = (folder / "reader").string();
+  std::optional<Pieces> pieces;  // of a tokeniser; none: bytes
+  if (bytes.empty()) pieces.emplace(data::TextReader::load(reader));
+  const std::vector<int64_t> prompt =
+      pieces ? pieces->encode(arguments.prompt) : encode(arguments.prompt, bytes);
   std::string refusal = model->cache_refusal();
   if (arguments.no_cache) refusal = "--no-cache";
   if (!refusal.empty())
@@ -75,12 +109,17 @@ int run(const GenerateArguments& arguments) {
   generator.read(prompt);
   const auto start = std::chrono::steady_clock::now();
   int64_t made = 0;
-  for (; made < arguments.length && !train::StopSignal::requested(); ++made)
-    std::cout << static_cast<char>(bytes[static_cast<size_t>(generator.next())]) << std::flush;
+  for (; made < arguments.length && !train::StopSignal::requested(); ++made) {
+    const int64_t token = generator.next();
+    if (pieces)
+      std::cout << pieces->take(token) << std::flush;
+    else
+      std::cout << static_cast<char>(bytes[static_cast<size_t>(token)]) << std::flush;
+  }
   std::cout << "\n";
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::cerr << made << " characters, " << fixed(static_cast<double>(made) / std::max(seconds, 1e-9), 0)
-            << " a second\n";
+  std::cerr << made << (pieces ? " tokens, " : " characters, ")
+            << fixed(static_cast<double>(made) / std::max(seconds, 1e-9), 0) << " a second\n";
   return train::StopSignal::requested() ? 130 : 0;
 }
 
@@ -92,7 +131,7 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("run", arguments->run, "run folder of a recipe in recipes/lm")->required();
   command->add_option("--prompt", arguments->prompt,
                       "the text to go on with; default: the beginning of a line");
-  command->add_option("--length", arguments->length, "characters to make")
+  command->add_option("--length", arguments->length, "characters, or tokens of a tokeniser, to make")
       ->capture_default_str()
       ->check(whole_number(0));
   command

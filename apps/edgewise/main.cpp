@@ -5,7 +5,11 @@
 
 #include <malloc.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
 
@@ -15,10 +19,32 @@
 
 namespace {
 
+// A message may quote a file: what is no text must not reach the terminal as a command.
+std::string printable(std::string text) {
+  for (size_t n = 0; n < text.size(); ++n) {
+    const auto byte = static_cast<unsigned char>(text[n]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) text[n] = '?';
+    // U+0080 to U+009F in UTF-8: some terminals take them for commands too.
+    if (byte == 0xC2 && n + 1 < text.size() && static_cast<unsigned char>(text[n + 1]) < 0xA0)
+      text[n] = text[n + 1] = '?';
+  }
+  return text;
+}
+
+// Results that were not written, to a full disk or a reader that went away, are no success.
+int after_output(int status) {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout.good() && std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  std::cerr << "edgewise: cannot write to standard output" << (errno ? ": " : "")
+            << (errno ? std::strerror(errno) : "") << "; what it was to show is not complete\n";
+  return status != 0 ? status : 1;
+}
+
 int report(const std::string& message, const CLI::App& app) {
   const edgewise::app::Explained error =
       edgewise::app::explain_error(message, app.get_subcommands().front()->get_name());
-  std::cerr << "edgewise: " << error.message << "\n";
+  std::cerr << "edgewise: " << printable(error.message) << "\n";
   return error.status;
 }
 
@@ -32,6 +58,9 @@ int main(int argc, char** argv) {
   // clears its pages when the next step asks for them: a tenth of a step on 64K tokens.
   ::mallopt(M_MMAP_MAX, 0);
   ::mallopt(M_TRIM_THRESHOLD, -1);
+  // A write that cannot be done is an error of that write: whoever reads the progress of a run may go away.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{
       "Edgewise: attention over learned sparse graphs.\n"
       "Start with: edgewise train recipes/demo/edgewise.toml",
@@ -47,6 +76,8 @@ int main(int argc, char** argv) {
   edgewise::app::add_eval(app, action);
   edgewise::app::add_predict(app, action);
   edgewise::app::add_generate(app, action);
+  edgewise::app::add_translate(app, action);
+  edgewise::app::add_bleu(app, action);
   edgewise::app::add_compare(app, action);
   edgewise::app::add_cost(app, action);
   edgewise::app::add_reproduce(app, action);
@@ -62,7 +93,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    return action();
+    return after_output(action());
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace(), app);
   } catch (const std::exception& error) {

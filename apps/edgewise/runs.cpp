@@ -37,6 +37,11 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
   speeds.push_back(number_of(record, "time_examples_per_s"));
 }
 
+// Characters are bytes; a text in pieces has its bits per byte beside its loss.
+const char* name_of_bits(const train::MetricRecord& record) {
+  return train::find_metric(record, "bits_per_byte") ? "bits_per_byte" : "bits_per_character";
+}
+
 TestFigures test_figures(const train::MetricRecord& record, double accuracy) {
   const auto optional_number = [&](const char* name) {
     return train::find_metric(record, name) ? std::optional(number_of(record, name)) : std::nullopt;
@@ -47,7 +52,7 @@ TestFigures test_figures(const train::MetricRecord& record, double accuracy) {
   figures.density = list_of(record, "density");
   figures.valid_density = list_of(record, "density_of_valid_pairs");
   figures.valid_pairs = optional_number("valid_pairs");
-  figures.bits = optional_number("bits_per_character");
+  figures.bits = optional_number(name_of_bits(record));
   figures.precision = optional_number("edge_precision");
   figures.recall = optional_number("edge_recall");
   return figures;
@@ -101,8 +106,8 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
     } else if (what == "eval") {
       const double accuracy = judged_share(run, record);
       add_point(run.accuracy, step, accuracy);
-      const bool in_bits = train::find_metric(record, "bits_per_character") != nullptr;
-      const double bits = in_bits ? number_of(record, "bits_per_character") : 0;
+      const bool in_bits = train::find_metric(record, name_of_bits(record)) != nullptr;
+      const double bits = in_bits ? number_of(record, name_of_bits(record)) : 0;
       if (in_bits) add_point(run.bits, step, bits);
       if (train::find_metric(record, "edge_precision"))
         add_point(run.precision, step, number_of(record, "edge_precision"));
@@ -274,7 +279,8 @@ std::string checkpoint_file(const std::filesystem::path& folder, const std::stri
                             const std::string& command) {
   const auto file = [&](const std::string& name) { return folder / "checkpoints" / (name + ".safetensors"); };
   const bool has_best = std::filesystem::exists(file("best")),
-             has_last = std::filesystem::exists(file("last"));
+             has_last = std::filesystem::exists(file("last")),
+             has_mean = std::filesystem::exists(file("mean"));
   if (!has_best && !has_last) {
     const train::RunFolder run{.root = folder};
     const std::string lost =
@@ -288,7 +294,11 @@ std::string checkpoint_file(const std::filesystem::path& folder, const std::stri
                     "; there is none before the first validation. Use --checkpoint last.");
   TORCH_CHECK_VALUE(wanted != "last" || has_last, command, ": expected ", file("last").string(),
                     "; there is none. Use --checkpoint best.");
+  TORCH_CHECK_VALUE(
+      wanted != "mean" || has_mean, command, ": expected ", file("mean").string(),
+      "; there is none: a run with train.average_last makes it at its end. Use --checkpoint best.");
   if (!wanted.empty()) return file(wanted).string();
+  if (has_mean) return file("mean").string();
   if (!has_best) std::cerr << "no best checkpoint before the first validation; using the last\n";
   return file(has_best ? "best" : "last").string();
 }

@@ -70,7 +70,8 @@ std::vector<Run> read_run_file(const std::string& file, const std::string& comma
 std::vector<Run> read_place(const std::string& place, const std::string& command);
 bool is_chosen(const Run& run, const RunChoice& choice);
 
-// The checkpoint of a run: `wanted` is best or last; empty: best, or last before there is a best.
+// The checkpoint of a run: `wanted` is mean, best or last; empty: the mean where there is one, which was
+// tested; else best, or last before there is a best.
 std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,
                             const std::string& command);
 

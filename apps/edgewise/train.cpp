@@ -186,9 +186,9 @@ int run(const TrainArguments& arguments) {
     std::cerr << "continue with: edgewise train --resume " << options.run_folder.string() << "\n";
     return summary.exit_code();
   }
-  const tasks::Metric& metric = task->metric();
-  std::cout << options.run_folder.string() << ": test " << (metric.is_share ? metric.words + " " : "")
-            << shown(metric, summary.test->value()) << (metric.is_share ? "" : " " + metric.words)
+  const tasks::Metric &metric = task->metric(), &tested = *summary.test->metric;
+  std::cout << options.run_folder.string() << ": test " << (tested.is_share ? tested.words + " " : "")
+            << shown(tested, summary.test->value()) << (tested.is_share ? "" : " " + tested.words)
             << ", loss " << fixed(summary.test->loss, 4) << ", density "
             << percent(summary.test->density.mean().item<double>()) << " (best validation "
             << shown(metric, summary.best.value_or(0)) << " at step " << summary.best_step << ", "

@@ -12,13 +12,17 @@
 
     model = edgewise.load("runs/mine")                           # a run of the command line
 
+    edgewise.hf.attach(model, lambda layer, config: edgewise.nn.WindowEdges(64))     # a model of Hugging Face
+
 Importing loads the compiled library: the file that ``EDGEWISE_LIBRARY`` names, the one beside this package, or the
 newest in the build folders of the source tree. It registers ``torch.ops.edgewise``.
 """
 
+import importlib
+
 import torch
 
-from ._library import library_path  # first: it registers what the rest is made of
+from ._library import library_path, version  # first: it registers what the rest is made of
 from . import nn  # noqa: I001
 from ._ops import ops as _ops
 from .edge_set import EdgeSet
@@ -26,10 +30,18 @@ from .functional import edge_attention
 from .loading import load, save
 from .recording import Record, record
 
-__all__ = ["EdgeSet", "Record", "edge_attention", "library_path", "load", "nn", "record", "save", "synchronize"]
+__all__ = ["EdgeSet", "Record", "edge_attention", "hf", "library_path", "load", "nn", "record", "save", "synchronize"]
+
+__version__ = version()
 
 
 @torch.compiler.disable  # an op without tensors would be taken out of a traced program
 def synchronize():
     """Waits for the GPUs and raises what was wrong with edges that earlier calls were given there."""
     _ops.synchronize()
+
+
+def __getattr__(name):
+    if name == "hf":  # imported when it is asked for: only it wants transformers
+        return importlib.import_module(".hf", __name__)
+    raise AttributeError(f"module 'edgewise' has no attribute '{name}'")

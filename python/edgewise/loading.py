@@ -105,7 +105,17 @@ def _read(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     return {name.replace(".edges.source1.", ".edges."): x for name, x in tensors.items()}, metadata
 
 
+# Values of [model] that these modules have, of those that came later.
+_HAS = {"norm_first": (True,), "activation": ("gelu",), "positions": ("learned", "none")}
+
+
 def _build(recipe: dict, tensors: dict[str, torch.Tensor], file: Path) -> torch.nn.Module:
+    for key, known in _HAS.items():
+        if recipe["model"].get(key, known[0]) not in known:
+            raise NotImplementedError(f"edgewise.load: expected model.{key} to be {' or '.join(map(str, known))}, which Python has; {file} has "
+                                      f"{recipe['model'][key]}")
+    if recipe["model"].get("hidden_dropout", recipe["model"]["dropout"]) != recipe["model"]["dropout"]:
+        raise NotImplementedError(f"edgewise.load: expected no model.hidden_dropout of its own; {file} has one")
     model, train, prefix = recipe["model"], recipe["train"], "" if "bytes" in tensors else "encoder."
 
     def rows(name: str) -> int:

@@ -53,6 +53,16 @@ def record(edges: bool = False):
         _open.remove(mine)
 
 
+@contextmanager
+def unseen():
+    """What runs inside is told to no record."""
+    mine, _open[:] = _open[:], []
+    try:
+        yield
+    finally:
+        _open[:] = mine
+
+
 def is_recording() -> bool:
     return len(_open) > 0
 

@@ -6,9 +6,10 @@
 
 namespace edgewise {
 
-int64_t allowed_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& mask, bool is_causal) {
-  if (!is_causal) return valid_pairs(shape, mask, mask);
+int64_t allowed_pairs(const EdgeShape& shape, const PairMasks& masks, bool is_causal) {
+  if (!is_causal) return valid_pairs(shape, masks.key, masks.query);
   const int64_t before = shape.keys - shape.queries;  // keys of a cache
+  const std::optional<at::Tensor>& mask = masks.key;
   if (!mask) return shape.batch * (shape.queries * before + shape.queries * (shape.queries + 1) / 2);
   const at::Tensor valid = mask->to(at::kLong);            // [B, N]
   return (valid * valid.cumsum(1)).sum().item<int64_t>();  // keys up to and including each valid query
@@ -35,11 +36,13 @@ AttentionOutput attend_choice(const at::Tensor& own_query, const at::Tensor& own
   if (choice.density.defined() && only_learned) {
     result.density = choice.density;
   } else {
-    const auto pairs = [shape = request.shape(), mask = request.key_mask, causal = request.is_causal] {
-      return static_cast<double>(allowed_pairs(shape, mask, causal));
+    // Beside cross-attention queries are keys, whose mask is theirs.
+    const PairMasks masks{request.key_mask, request.is_cross ? request.cross_mask : request.key_mask};
+    const auto pairs = [shape = request.shape(), masks, causal = request.is_causal] {
+      return static_cast<double>(allowed_pairs(shape, masks, causal));
     };
     ops::HostNumber count{pairs()};
-    if (request.key_mask) count.again = pairs;
+    if (masks.key || masks.query) count.again = pairs;
     result.density =
         ops::over(choice.edges.edges_per_head().sum(0).to(at::kDouble), ops::at_least_one(count));
   }

@@ -8,9 +8,14 @@
 
 namespace edgewise {
 
+struct PairMasks {
+  std::optional<at::Tensor> key = {};    // [B, S]
+  std::optional<at::Tensor> query = {};  // [B, L]
+};
+
 // Pairs per head that attention may compute: valid queries x valid keys, of which only j <= i under a causal
-// mask.
-int64_t allowed_pairs(const EdgeShape& shape, const std::optional<at::Tensor>& mask, bool is_causal);
+// mask, where queries and keys are the same tokens.
+int64_t allowed_pairs(const EdgeShape& shape, const PairMasks& masks, bool is_causal);
 
 // query, key, value: [B, H, N, D]; of squares key and value may have fewer heads. `choice` is for `request`,
 // which has as many heads for both. The result's output is [B, H, N, Dv]; edges are not among it.

@@ -30,6 +30,17 @@ void check_input(const MultiheadEdgeAttentionOptions& options, const at::Tensor&
                     "] to match x ", x.sizes(), "; got ", key_mask->sizes());
 }
 
+// x [B, H, N, D] with the pairs of neighbouring columns turned by the places of their rows.
+at::Tensor turned(const at::Tensor& x, int64_t first) {
+  const int64_t half = x.size(3) / 2;
+  const auto wide = at::TensorOptions().dtype(at::kFloat).device(x.device());
+  const at::Tensor rate = at::exp(at::arange(half, wide) * (-std::log(10000.0) / static_cast<double>(half)));
+  const at::Tensor angle = at::arange(first, first + x.size(2), wide).unsqueeze(1) * rate;  // [N, D / 2]
+  const at::Tensor cos = angle.cos().to(x.scalar_type()), sin = angle.sin().to(x.scalar_type());
+  const at::Tensor pairs = x.unflatten(3, {half, 2}), a = pairs.select(4, 0), b = pairs.select(4, 1);
+  return at::stack({a * cos - b * sin, a * sin + b * cos}, 4).flatten(3);
+}
+
 }  // namespace
 
 struct MultiheadEdgeAttentionImpl::Heads {
@@ -55,6 +66,9 @@ MultiheadEdgeAttentionImpl::MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOpt
       !options.method || !options.is_causal,
       "MultiheadEdgeAttention: expected attention over edges, or dense attention, for is_causal; got "
       "a method, which sees the whole sequence");
+  TORCH_CHECK_VALUE(!options.rotary || options.embed_dim / options.num_heads % 2 == 0,
+                    "MultiheadEdgeAttention: expected an even width of heads for rotary positions; got ",
+                    options.embed_dim / options.num_heads);
   const int64_t rows = (options.shared_qk ? 2 : 3) * options.embed_dim;
   in_proj_weight = register_parameter("in_proj_weight", torch::empty({rows, options.embed_dim}));
   if (options.in_proj_bias) in_proj_bias = register_parameter("in_proj_bias", torch::empty({rows}));
@@ -73,7 +87,8 @@ void MultiheadEdgeAttentionImpl::reset_parameters() {
   out_proj->reset_parameters();
 }
 
-MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::Tensor& x) const {
+MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::Tensor& x,
+                                                                      int64_t first) const {
   const int64_t head_dim = options.embed_dim / options.num_heads;
   const auto projected = ops::linear(x, in_proj_weight, in_proj_bias)
                              .view({x.size(0), x.size(1), -1, options.num_heads, head_dim})
@@ -83,13 +98,57 @@ MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project(const at::
                              ? torch::nn::functional::normalize(
                                    projected[0], torch::nn::functional::NormalizeFuncOptions().dim(-1))
                              : projected[1];
+  if (options.rotary)
+    return {turned(projected[0], first), turned(key.to(projected[0].scalar_type()), first), projected.back()};
   return {projected[0], key.to(projected[0].scalar_type()), projected.back()};
+}
+
+MultiheadEdgeAttentionImpl::Heads MultiheadEdgeAttentionImpl::project_across(
+    const AttentionInput& input) const {
+  const int64_t width = options.embed_dim;
+  const auto part = [&](const at::Tensor& x, int64_t first, int64_t count) {  // of query, key and value
+    return ops::linear(
+               x, in_proj_weight.narrow(0, first * width, count * width),
+               in_proj_bias.defined() ? in_proj_bias.narrow(0, first * width, count * width) : at::Tensor())
+        .view({x.size(0), x.size(1), count, options.num_heads, width / options.num_heads})
+        .permute({2, 0, 3, 1, 4})  // [count, B, H, N, D]
+        .unbind(0);
+  };
+  Heads heads{.query = part(input.x, 0, 1)[0], .key = {}, .value = {}};
+  if (input.cache && input.cache->key.size() > 0) {
+    heads.key = input.cache->key.rows();
+    heads.value = input.cache->value.rows();
+    return heads;
+  }
+  const auto keys_and_values = part(input.source, 1, 2);
+  heads.key = input.cache ? input.cache->key.append(keys_and_values[0]) : keys_and_values[0];
+  heads.value = input.cache ? input.cache->value.append(keys_and_values[1]) : keys_and_values[1];
+  return heads;
+}
+
+// What attention across sequences can do, and what it needs to be given.
+void MultiheadEdgeAttentionImpl::check_across(const AttentionInput& input) const {
+  TORCH_CHECK_VALUE(!options.is_causal && !options.method && !options.shared_qk && !options.rotary,
+                    "MultiheadEdgeAttention: expected neither is_causal, a method, shared_qk nor rotary "
+                    "positions across sequences, whose tokens have no places in common");
+  check_input(options, input.x, input.query_mask);
+  const bool known = input.cache && input.cache->key.size() > 0;
+  TORCH_CHECK_VALUE(
+      known || (input.source.defined() && input.source.dim() == 3 &&
+                input.source.size(0) == input.x.size(0) && input.source.size(2) == options.embed_dim),
+      "MultiheadEdgeAttention: expected source [", input.x.size(0), ", S, ", options.embed_dim,
+      "] to attend to; got ", input.source.defined() ? c10::str(input.source.sizes()) : "none");
+  if (!known) check_input(options, input.source, input.key_mask);
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend(const AttentionInput& input) {
   TORCH_CHECK_VALUE(!input.memory.defined(),
                     "MultiheadEdgeAttention: expected no memory, which its positions do not reach; got ",
                     input.memory.sizes());
+  if (input.is_cross) {
+    check_across(input);
+    return attend_heads(project_across(input), input);
+  }
   TORCH_CHECK_VALUE(!input.cache, "MultiheadEdgeAttention: expected no cache; use CausalEdgeAttention");
   check_input(options, input.x, input.key_mask);
   return attend_heads(project(input.x), input);
@@ -104,7 +163,7 @@ AttentionOutput MultiheadEdgeAttentionImpl::forward(const at::Tensor& x,
 AttentionOutput MultiheadEdgeAttentionImpl::attend_heads(const Heads& heads, const AttentionInput& input) {
   AttentionOutput result = options.source   ? attend_edges(heads, input)
                            : options.method ? attend_method(heads, input)
-                                            : attend_dense(heads, input.key_mask);
+                                            : attend_dense(heads, input);
   if (input.keep_edges && !options.method) {
     if (!result.view) result.view.emplace();
     result.view->query = heads.query.detach();
@@ -115,14 +174,16 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_heads(const Heads& heads, con
 }
 
 AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
-                                                         const std::optional<at::Tensor>& key_mask) const {
+                                                         const AttentionInput& input) const {
+  const std::optional<at::Tensor>&key_mask = input.key_mask,
+        &query_mask = input.is_cross ? input.query_mask : key_mask;
   const double dropout_p = is_training() ? options.dropout_p : 0;
   const EdgeShape shape = heads.shape();
   AttentionOutput result;
-  if (!key_mask && shape.queries == shape.keys) {
+  if (!key_mask && !query_mask && shape.queries == shape.keys) {
     result.output = at::scaled_dot_product_attention(heads.query, heads.key, heads.value, std::nullopt,
                                                      dropout_p, options.is_causal);
-  } else if (!key_mask) {  // behind a cache, whose end the queries are
+  } else if (!key_mask && !query_mask) {  // across; or behind a cache, whose end the queries are
     std::optional<at::Tensor> allowed;
     if (options.is_causal && shape.queries > 1)
       allowed = at::ones({shape.queries, shape.keys}, heads.query.options().dtype(at::kBool))
@@ -130,7 +191,9 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
     result.output =
         at::scaled_dot_product_attention(heads.query, heads.key, heads.value, allowed, dropout_p, false);
   } else {
-    at::Tensor allowed = key_mask->unsqueeze(1).unsqueeze(1);  // [B, 1, 1, N], or [B, 1, N, N] when causal
+    // [B, 1, 1, S], or [B, 1, N, N] when causal
+    at::Tensor allowed = key_mask ? key_mask->unsqueeze(1).unsqueeze(1)
+                                  : at::ones({1, 1, 1, shape.keys}, query_mask->options());
     if (options.is_causal) {
       allowed = allowed & at::ones({shape.queries, shape.keys}, allowed.options()).tril();
     }
@@ -138,14 +201,16 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_dense(const Heads& heads,
     // let it attend to everything and discard the result. The same removes padding queries, as the sparse
     // path does. The mask stays as small as it is: spread over the queries it would take N^2 numbers an item.
     const at::Tensor unused = allowed.any(-1, true).logical_not();  // [B, 1, 1 or N, 1]
-    const at::Tensor discard = unused | key_mask->logical_not().unsqueeze(1).unsqueeze(-1);  // [B, 1, N, 1]
+    const at::Tensor discard =
+        query_mask ? unused | query_mask->logical_not().unsqueeze(1).unsqueeze(-1) : unused;  // [B, 1, N, 1]
     result.output = at::scaled_dot_product_attention(heads.query, heads.key, heads.value, allowed | unused,
                                                      dropout_p, false)
                         .masked_fill(discard, 0);
   }
   result.density = at::ones({shape.heads}, heads.query.options().dtype(at::kDouble).requires_grad(false));
-  const auto count = [shape, key_mask, causal = options.is_causal](const ops::StreamShift&) {
-    return at::full({}, shape.heads * allowed_pairs(shape, key_mask, causal), at::kLong);
+  const auto count = [shape, masks = PairMasks{key_mask, query_mask},
+                      causal = options.is_causal](const ops::StreamShift&) {
+    return at::full({}, shape.heads * allowed_pairs(shape, masks, causal), at::kLong);
   };
   // A number on the host, unless a pass is recorded.
   result.edge_count = ops::StepInputs::recording() ? ops::on_device(heads.query.device(), count) : count({});
@@ -156,7 +221,14 @@ AttentionOutput MultiheadEdgeAttentionImpl::attend_edges(const Heads& heads, con
   const std::optional<at::Tensor>& key_mask = input.key_mask;
   EdgeRequest request{heads.query, heads.key, key_mask, options.is_causal, input.random};
   request.tokens = input.x;
-  request.query_offset = heads.key.size(2) - heads.query.size(2);
+  if (input.is_cross) {
+    request.is_cross = true;
+    request.cross_mask = input.query_mask;
+    request.key_tokens = input.source;
+    if (!input.rows.empty()) request.query_offset = input.rows.front();
+  } else {
+    request.query_offset = heads.key.size(2) - heads.query.size(2);
+  }
   request.relations = input.relations;
   if (input.cache) request.known_keys = &input.cache->features;
   const EdgeChoice choice = allowed_choice(*options.source, request);
@@ -208,7 +280,7 @@ CausalEdgeAttentionImpl::CausalEdgeAttentionImpl(MultiheadEdgeAttentionOptions o
 AttentionOutput CausalEdgeAttentionImpl::attend(const AttentionInput& input) {
   if (!input.cache) return MultiheadEdgeAttentionImpl::attend(input);
   check_input(options, input.x, std::nullopt);
-  Heads heads = project(input.x);
+  Heads heads = project(input.x, input.cache->key.size());
   heads.key = input.cache->key.append(heads.key);
   heads.value = input.cache->value.append(heads.value);
   return attend_heads(heads, input);

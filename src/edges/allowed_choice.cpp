@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 
 #include "edges/range_edges.h"
-#include "graph/allowed_tiles.h"
+#include "graph/tiles/allowed_tiles.h"
 #include "ops/step_inputs.h"
 
 namespace edgewise {
@@ -29,7 +29,7 @@ at::Tensor allowed_edges(const EdgeSet& edges, const EdgeRequest& request) {
 }
 
 bool forbids_nothing(const EdgeRequest& request) {
-  return !request.key_mask && !request.is_causal;
+  return !request.key_mask && !request.query_mask() && !request.is_causal;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ EdgeChoice allowed_choice(EdgeSource& source, const EdgeRequest& request) {
   if (source.respects_masks() || forbids_nothing(request)) return choice;
   // Of the edges that are left; and the learner's own numbers of them, if it has any, in CSR order.
   const auto restrict = [&](const EdgeSet& edges, at::Tensor& values, const char* name) {
-    if (!values.defined()) return restricted(edges, request);
+    if (!values.defined() || edges.squares()) return restricted(edges, request);  // squares stay squares
     const at::Tensor keep = allowed_edges(edges, request);
     TORCH_CHECK_VALUE(values.dim() == 1 && values.size(0) == keep.size(0), "EdgeSource::choose: expected ",
                       name, " [", keep.size(0), "], one per edge; got ", values.sizes(), " from ",

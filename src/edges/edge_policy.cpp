@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -41,12 +42,24 @@ at::Tensor policy_loss(const EdgePolicy& policy, const at::Tensor& rewards) {
   const at::Tensor missed = reward - policy.baseline;  // [B]
   at::Tensor loss = at::zeros_like(reward);
   if (weights.reinforce != 0)
-    loss = loss - weights.reinforce * (missed.detach() * policy.reward_scale) * policy.log_prob;
+    loss = loss - weights.reinforce * (missed.detach() * policy.reward_scale) * policy.log_prob.sum(1);
   if (weights.entropy != 0) loss = loss - weights.entropy * policy.entropy;
   if (weights.baseline != 0) loss = loss + weights.baseline * missed.square();
   if (weights.distillation != 0 && policy.distillation.defined())
     loss = loss + weights.distillation * policy.distillation;
   return loss;
+}
+
+at::Tensor paired_loss(const EdgePolicy& policy, const EdgePolicy& other, const at::Tensor& losses,
+                       const at::Tensor& other_losses) {
+  at::Tensor lost = (losses - other_losses).detach().to(policy.log_prob.scalar_type());
+  const int64_t rows = policy.log_prob.size(1), unit = policy.unit;
+  const bool by_query =
+      policy.reaches_own_query_only && lost.dim() == 2 && (lost.size(1) + unit - 1) / unit == rows;
+  if (by_query && unit > 1)
+    lost = at::constant_pad_nd(lost, {0, rows * unit - lost.size(1)}, 0).unflatten(1, {rows, unit}).sum(2);
+  if (!by_query) lost = lost.dim() == 2 ? lost.sum(1, true) : lost.unsqueeze(1);
+  return (0.5 * policy.weights.paired) * (lost * (policy.log_prob - other.log_prob)).sum(1);
 }
 
 at::Tensor item_gradients(const EdgePolicy& policy) {

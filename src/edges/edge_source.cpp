@@ -11,6 +11,7 @@ EdgeShape EdgeRequest::shape() const {
 }
 
 std::optional<at::Tensor> EdgeRequest::query_mask() const {
+  if (is_cross) return cross_mask;
   if (!key_mask || key.size(2) != query_offset + query.size(2)) return std::nullopt;
   return query_offset == 0 ? key_mask : key_mask->narrow(1, query_offset, query.size(2));
 }

@@ -4,16 +4,19 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 
 #include <ostream>
 
 #include "edges/range_edges.h"
 #include "edges/square_patterns.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 
@@ -37,7 +40,8 @@ WindowEdges::WindowEdges(int64_t width, int64_t unit) : width_(width), unit_(uni
 EdgeChoice WindowEdges::choose(const EdgeRequest& request) {
   const EdgeShape shape = request.shape();
   const at::Device device = request.query.device();
-  const bool keep = !request.key_mask && !request.known_keys;  // a growing sequence never asks again
+  // A growing sequence never asks again.
+  const bool keep = !request.key_mask && !request.query_mask() && !request.known_keys;
   // What is made in inference mode, here or later of these edges, cannot serve training.
   const bool inference = c10::InferenceMode::is_enabled();
   if (keep && last_ && last_->edges.shape() == shape && last_->edges.device() == device &&
@@ -60,6 +64,23 @@ EdgeChoice WindowEdges::choose(const EdgeRequest& request) {
 
 void WindowEdges::pretty_print(std::ostream& stream) const {
   stream << "edgewise::WindowEdges(width=" << width_ << (unit_ > 1 ? ", unit=16)" : ")");
+}
+
+SinkEdges::SinkEdges(int64_t count, int64_t unit) : count_(count), unit_(unit) {
+  check_unit("SinkEdges", unit);
+  TORCH_CHECK_VALUE(count >= 1, "SinkEdges: expected at least 1 key; got ", count);
+}
+
+EdgeChoice SinkEdges::choose(const EdgeRequest& request) {
+  if (unit_ > 1) return plain_choice(first_squares(request, count_));
+  const EdgeShape shape = request.shape();
+  const at::Tensor last = at::full({1, shape.queries}, std::min(count_, shape.keys),
+                                   at::TensorOptions().dtype(at::kLong).device(request.query.device()));
+  return plain_choice(restricted(range_edges(shape, at::zeros_like(last), last), request));
+}
+
+void SinkEdges::pretty_print(std::ostream& stream) const {
+  stream << "edgewise::SinkEdges(count=" << count_ << (unit_ > 1 ? ", unit=16)" : ")");
 }
 
 RandomEdges::RandomEdges(int64_t alpha, int64_t unit) : alpha_(alpha), unit_(unit) {
@@ -99,35 +120,51 @@ EdgeChoice GivenEdges::choose(const EdgeRequest& request) {
 
 UnionEdges::UnionEdges(std::vector<EdgeSourcePtr> sources) : sources_(std::move(sources)) {
   TORCH_CHECK_VALUE(!sources_.empty(), "UnionEdges: expected at least one source; got none");
-  for (size_t n = 0; n < sources_.size(); ++n) register_module("source" + std::to_string(n), sources_[n]);
+  for (size_t n = 0; n < sources_.size(); ++n) {
+    register_module("source" + std::to_string(n), sources_[n]);
+    // Who has parameters learns, whatever it says in evaluation.
+    if (!sources_[n]->parameters().empty()) last_ = n;
+  }
 }
 
 EdgeChoice UnionEdges::choose(const EdgeRequest& request) {
-  std::optional<EdgeChoice> learned;
   std::optional<EdgeSet> fixed;
-  for (const EdgeSourcePtr& source : sources_) {
-    EdgeChoice choice = allowed_choice(*source, request);
+  std::optional<EdgeChoice> learned;
+  const auto ask = [&](EdgeSource& source, const EdgeRequest& asked) {
+    EdgeChoice choice = allowed_choice(source, asked);
     if (choice.learner || choice.policy) {
       TORCH_CHECK_VALUE(!learned, "UnionEdges: expected at most one source that learns; got two");
       learned = std::move(choice);
     } else {
       fixed = fixed ? fixed->united_with(choice.edges) : choice.edges;
     }
-  }
+  };
+  for (size_t n = 0; n < sources_.size(); ++n)
+    if (n != last_) ask(*sources_[n], request);
+  EdgeRequest rest = request;
+  if (fixed && fixed->squares()) rest.present = fixed;
+  ask(*sources_[last_], rest);
   if (!learned) return plain_choice(*fixed);
   return fixed ? with_fixed_edges(*learned, *fixed) : *learned;
 }
 
-std::string UnionEdges::causal_refusal() const {
+std::string UnionEdges::first_refusal(std::string (EdgeSource::*refusal)() const) const {
   for (const EdgeSourcePtr& source : sources_)
-    if (std::string reason = source->causal_refusal(); !reason.empty()) return reason;
+    if (std::string reason = ((*source).*refusal)(); !reason.empty()) return reason;
   return {};
 }
 
+std::string UnionEdges::causal_refusal() const {
+  return first_refusal(&EdgeSource::causal_refusal);
+}
 std::string UnionEdges::growth_refusal() const {
-  for (const EdgeSourcePtr& source : sources_)
-    if (std::string reason = source->growth_refusal(); !reason.empty()) return reason;
-  return {};
+  return first_refusal(&EdgeSource::growth_refusal);
+}
+std::string UnionEdges::cross_refusal() const {
+  return first_refusal(&EdgeSource::cross_refusal);
+}
+std::string UnionEdges::cross_growth_refusal() const {
+  return first_refusal(&EdgeSource::cross_growth_refusal);
 }
 
 EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
@@ -139,18 +176,32 @@ EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed) {
       "with_fixed_edges: expected squares of the same pairs beside a source that learns squares; "
       "got single edges. Give the pattern the unit 16 as well");
   EdgeLearner& learner = *result.learner;
+  // Of squares the learner has a number each, not one of every pair.
+  const auto numbered = [](const EdgeSet& edges) -> const EdgeSet& {
+    return edges.squares() ? edges.square_groups() : edges;
+  };
   if (learner.values.defined()) {
     // Edges that are there anyway owe nothing to the action that chose them.
-    const at::Tensor places = result.edges.contained_in(learned.edges).nonzero().squeeze(1);
-    learner.values = at::zeros({result.edges.edge_count()}, learner.values.options())
+    const EdgeSet& all = numbered(result.edges);
+    const auto pair_numbers = [](const EdgeSet& edges) {
+      return edges.edge_rows() * edges.shape().keys + edges.col_indices();
+    };
+    // All of them are there: nothing need be counted, which a device would have to be waited for.
+    const at::Tensor places = at::searchsorted(pair_numbers(all), pair_numbers(numbered(learned.edges)));
+    learner.values = at::zeros({all.edge_count()}, learner.values.options())
                          .index_put({places}, learner.values)
-                         .masked_fill(result.edges.contained_in(fixed), 0);
+                         .masked_fill(all.contained_in(numbered(fixed)), 0);
   }
   learner.fixed = learner.fixed ? learner.fixed->united_with(fixed) : fixed;
   if (learner.probes && learner.probe_values.defined()) {
-    const at::Tensor keep = learner.probes->contained_in(fixed).logical_not();
-    learner.probe_values = learner.probe_values.masked_select(keep);
-    learner.probes = learner.probes->kept(keep);
+    const EdgeSet& probes = numbered(*learner.probes);
+    const at::Tensor is_fixed = probes.contained_in(numbered(fixed));
+    if (learner.probes->squares()) {  // a source that heeds EdgeRequest::present has probed none of these
+      learner.probe_values = learner.probe_values.masked_fill(is_fixed, 0);
+    } else {
+      learner.probe_values = learner.probe_values.masked_select(is_fixed.logical_not());
+      learner.probes = probes.kept(is_fixed.logical_not());
+    }
   } else if (learner.probes) {
     learner.probes = learner.probes->minus(fixed);
   }

@@ -35,6 +35,10 @@ at::Tensor RowBuffer::rows() const {
   return data_.defined() ? data_.narrow(2, begin_, size()) : at::Tensor();
 }
 
+void RowBuffer::select_items(const at::Tensor& items) {
+  if (data_.defined()) data_ = data_.index_select(0, items);
+}
+
 void RowBuffer::keep_last(int64_t count) {
   begin_ = std::max(begin_, end_ - count);
 }

@@ -3,13 +3,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include "edges/bands.h"
 #include "edges/range_edges.h"
 #include "graph/bool_bytes.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/reference.h"
 #include "ops/streams.h"
 
@@ -87,22 +90,40 @@ EdgeSet window_squares(const EdgeRequest& request, int64_t width) {
   }
   const GroupPlaces places(request);
   const at::Tensor first = group_of(places.first - width), last = group_of(places.last + ahead);
+  const EdgeShape groups = shape_of_groups(request.shape());
+  // Whole groups, where a last query group that is not full has no keys after it.
+  const bool is_band =
+      request.query_offset % kSquare == 0 && groups.keys <= request.query_offset / kSquare + groups.queries;
+  const auto with_band = [&](EdgeSet edges) {
+    if (is_band) remember_band(edges, (width + kSquare - 1) / kSquare);
+    return edges;
+  };
   if (request.query.is_cuda()) {
     // Without waiting: as much room a row as a window may need.
-    const EdgeShape groups = shape_of_groups(request.shape());
     const int64_t room = std::min(groups.keys, (width + ahead + 2 * kSquare - 2) / kSquare + 1);
     const at::Tensor begin = first.clamp(0, groups.keys), end = (last + 1).clamp(0, groups.keys);
     const auto of_rows = [&](const at::Tensor& x) {  // [groups(L), ...] -> [B*H*groups(L) ...], one by one
       return x.to(at::kInt).unsqueeze(0).expand({groups.batch * groups.heads, x.size(0), -1}).reshape(-1);
     };
     const at::Tensor cols = begin.unsqueeze(1) + at::arange(room, begin.options());
-    return EdgeSet::from_trusted_squares(
+    return with_band(EdgeSet::from_trusted_squares(
         {request.shape(), at::arange(groups.rows(), begin.options().dtype(at::kInt)) * room,
          of_rows((end - begin).clamp(0, room).unsqueeze(1)), of_rows(cols)},
-        allowed_square_pairs(request));
+        allowed_square_pairs(request)));
   }
-  return of_groups(
-      request, range_edges(shape_of_groups(request.shape()), first.unsqueeze(0), (last + 1).unsqueeze(0)));
+  return with_band(of_groups(request, range_edges(groups, first.unsqueeze(0), (last + 1).unsqueeze(0))));
+}
+
+EdgeSet first_squares(const EdgeRequest& request, int64_t keys) {
+  const EdgeShape tokens = request.shape();
+  const auto range = [&](const EdgeShape& shape, int64_t end) {
+    const at::Tensor last = at::full({1, shape.queries}, std::min(end, shape.keys),
+                                     at::TensorOptions().dtype(at::kLong).device(request.query.device()));
+    return range_edges(shape, at::zeros_like(last), last);
+  };
+  const int64_t groups = graph::groups_of(keys);
+  if (has_grown(request)) return restricted(range(tokens, groups * kSquare), request);
+  return of_groups(request, range(shape_of_groups(tokens), groups));
 }
 
 EdgeSet random_squares(const EdgeRequest& request, int64_t alpha) {

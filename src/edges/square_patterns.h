@@ -21,6 +21,7 @@ std::optional<at::Tensor> group_mask(const std::optional<at::Tensor>& mask);
 // Where a sequence grows, the same pairs as single edges, since new queries begin anywhere in a group.
 EdgeSet full_squares(const EdgeRequest& request);
 EdgeSet window_squares(const EdgeRequest& request, int64_t width);
+EdgeSet first_squares(const EdgeRequest& request, int64_t keys);  // those that the first `keys` keys touch
 EdgeSet random_squares(const EdgeRequest& request, int64_t alpha);
 
 }  // namespace edgewise

@@ -14,9 +14,9 @@
 #include "graph/edge_layouts.h"
 #include "graph/huge_pages.h"
 #include "graph/lists_cuda.h"
-#include "graph/squares.h"
-#include "graph/tiles.h"
-#include "graph/tiles_cuda.h"
+#include "graph/squares/squares.h"
+#include "graph/tiles/tiles.h"
+#include "graph/tiles/tiles_cuda.h"
 #include "kernels/cpu/transpose.h"
 
 namespace edgewise::graph {

@@ -25,9 +25,9 @@
 #include "graph/checks.h"
 #include "graph/edge_layouts.h"
 #include "graph/lists_cuda.h"
-#include "graph/squares.h"
-#include "graph/tiles.h"
-#include "graph/tiles_cuda.h"
+#include "graph/squares/squares.h"
+#include "graph/tiles/tiles.h"
+#include "graph/tiles/tiles_cuda.h"
 
 namespace edgewise {
 

@@ -8,7 +8,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "graph/checks.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 namespace edgewise {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "graph/cuda_launch.h"
-#include "graph/joined_squares.h"
+#include "graph/squares/joined_squares.h"
 #include "kernels/cuda/lists/list_params.h"
 
 namespace edgewise::graph {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "graph/edge_plan.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 namespace edgewise::graph {
 

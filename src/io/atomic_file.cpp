@@ -2,6 +2,7 @@
 // instead of piling up; a lock keeps two writers of one target apart.
 #include <edgewise/io/atomic_file.h>
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -133,8 +134,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   file.commit();
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  const FileDescriptor file = open_file("", path, O_RDONLY);
+namespace {
+
+std::string all_of(const FileDescriptor& file, const std::filesystem::path& path) {
   struct stat info {};
   const bool sized = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
   // The size is a first guess only: pipes and /proc files say 0, and a file may grow while it is read.
@@ -148,6 +150,29 @@ std::string read_file(const std::filesystem::path& path) {
   }
   contents.resize(used);
   return contents;
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  return all_of(open_file("", path, O_RDONLY), path);
+}
+
+std::string read_text(const std::filesystem::path& path, uint64_t most) {
+  // Non-blocking only so that a named pipe is refused instead of waited for.
+  const FileDescriptor file = open_file("", path, O_RDONLY | O_NONBLOCK);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw_file_error(errno, "", "cannot inspect", path);
+  if (S_ISDIR(info.st_mode)) throw_file_error(EISDIR, "", "cannot read", path);
+  TORCH_CHECK_VALUE(S_ISREG(info.st_mode), "read_text: expected a regular file; ", path.string(),
+                    " is a pipe or a device");
+  TORCH_CHECK_VALUE(static_cast<uint64_t>(info.st_size) <= most, "read_text: expected at most ", most,
+                    " bytes of text; ", path.string(), " has ", info.st_size);
+  std::string text = all_of(file, path);
+  const size_t zero = text.find('\0');
+  TORCH_CHECK_VALUE(zero == std::string::npos, "read_text: expected text; ", path.string(),
+                    " has a NUL at byte ", zero, ". It is damaged, or not a text file");
+  return text;
 }
 
 }  // namespace edgewise::io

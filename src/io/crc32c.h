@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), the checksum of TensorBoard's record framing.
+// CRC-32C (Castagnoli), the checksum of TensorBoard's record framing and of checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include <edgewise/io/atomic_file.h>
 #include <edgewise/io/file_descriptor.h>
 
+#include "io/crc32c.h"
 #include "io/file_error.h"
 #include "io/safetensors_dtype.h"
 #include "io/safetensors_header.h"
@@ -94,6 +96,57 @@ std::vector<NamedTensor> in_file_order(const std::map<std::string, at::Tensor>& 
   return order;
 }
 
+constexpr const char* kChecksums = "edgewise.crc32c";
+
+uint32_t checksum_of(const at::Tensor& plain) {
+  return crc32c({static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()});
+}
+// What is said of a tensor beside its numbers.
+std::string entry_text(const std::string& name, at::ScalarType dtype, at::IntArrayRef shape) {
+  std::string text = name + '\0' + std::to_string(static_cast<int>(dtype));
+  for (const int64_t size : shape) text += ' ' + std::to_string(size);
+  return text + '\0';
+}
+// entries: of all tensors, in the order of the file.
+uint32_t checksum_of(const std::map<std::string, std::string>& metadata, std::string entries) {
+  std::string text = std::move(entries);
+  for (const auto& [name, value] : metadata)
+    if (name != kChecksums) text.append(name).append(1, '\0').append(value).append(1, '\0');
+  return crc32c(text);
+}
+
+std::string hexadecimal(uint32_t value) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", value);
+  return text;
+}
+
+// What the metadata says of every tensor; checks what it says of itself.
+std::map<std::string, uint32_t> checksums_in(const std::string& file, const SafetensorsHeader& header) {
+  const auto found = header.metadata.find(kChecksums);
+  if (found == header.metadata.end()) return {};
+  const std::string& text = found->second;
+  std::vector<std::pair<std::string, TensorEntry>> order(header.tensors.begin(), header.tensors.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {  // as in_file_order
+    return *safetensors_rank(a.second.dtype) > *safetensors_rank(b.second.dtype);
+  });
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  TORCH_CHECK_VALUE(text.size() == 8 * (order.size() + 1) && std::all_of(text.begin(), text.end(), is_digit),
+                    "load_safetensors: '", file, "': expected ", order.size() + 1,
+                    " checksums in its metadata; found other text. The file is damaged");
+  std::string entries;
+  for (const auto& [name, entry] : order) entries += entry_text(name, entry.dtype, entry.shape);
+  const auto number = [&](size_t n) {
+    return static_cast<uint32_t>(std::stoul(text.substr(8 * n, 8), nullptr, 16));
+  };
+  TORCH_CHECK_VALUE(number(order.size()) == checksum_of(header.metadata, entries), "load_safetensors: '",
+                    file,
+                    "': its header does not have the checksum that was written with it; the file is damaged");
+  std::map<std::string, uint32_t> result;
+  for (size_t n = 0; n < order.size(); ++n) result[order[n].first] = number(n);
+  return result;
+}
+
 std::string make_header(const std::vector<NamedTensor>& order,
                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -123,15 +176,29 @@ std::string make_header(const std::vector<NamedTensor>& order,
 
 }  // namespace
 
-void save_safetensors(const std::filesystem::path& path, const TensorFile& file) {
-  const std::vector<NamedTensor> order = in_file_order(file.tensors);
-  const std::string header = make_header(order, file.metadata);
+void save_safetensors(const std::filesystem::path& path, const TensorFile& file, bool checksums) {
+  std::vector<NamedTensor> order = in_file_order(file.tensors);
+  const auto plain_of = [](const at::Tensor& tensor) {
+    return tensor.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  };
+  std::map<std::string, std::string> metadata = file.metadata;
+  metadata.erase(kChecksums);  // of a file that was read, perhaps with other tensors
+  if (checksums) {
+    std::string text, entries;
+    for (auto& [name, tensor] : order) {
+      tensor = plain_of(tensor);  // what is written is what was summed up
+      text += hexadecimal(checksum_of(tensor));
+      entries += entry_text(name, tensor.scalar_type(), tensor.sizes());
+    }
+    metadata[kChecksums] = text + hexadecimal(checksum_of(metadata, entries));
+  }
+  const std::string header = make_header(order, metadata);
   AtomicFile out(path);
   const uint64_t header_size = header.size();
   out.write(std::as_bytes(std::span(&header_size, 1)));
   out.write(header);
   for (const auto& [name, tensor] : order) {
-    const at::Tensor plain = tensor.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+    const at::Tensor plain = plain_of(tensor);
     out.write({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
   }
   out.commit();
@@ -141,6 +208,7 @@ SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::mo
   OpenFile open = open_safetensors(path_);
   file_ = std::move(open.file);
   header_ = std::move(open.header);
+  checksums_ = checksums_in(path_.string(), header_);
 }
 
 at::Tensor SafetensorsReader::tensor(const std::string& name) const {
@@ -154,6 +222,10 @@ at::Tensor SafetensorsReader::tensor(const std::string& name) const {
       read_at("load_safetensors", file_, path_, bytes, header_.data_offset + entry.begin) == bytes.size(),
       "load_safetensors: '", path_.string(), "' ended while tensor '", name,
       "' was read; it changed under us");
+  if (const auto sum = checksums_.find(name); sum != checksums_.end())
+    TORCH_CHECK_VALUE(checksum_of(tensor) == sum->second, "load_safetensors: '", path_.string(),
+                      "': tensor '", name,
+                      "' does not have the checksum that was written with it; the file is damaged");
   if (entry.dtype == at::kBool) check_bools(path_.string(), name, tensor);
   return tensor;
 }

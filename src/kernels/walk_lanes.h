@@ -5,7 +5,7 @@
 
 namespace edgewise::kernels {
 
-// (row, prediction): words 0 and 1 the uniform number of one action, 2 and 3 that of the block it lies in.
+// (row, prediction): words 0 and 1 the uniform number of one action.
 inline constexpr uint32_t kWalkLane = 8;
 inline constexpr uint32_t kRowChoiceLane = 9;  // (0, n): which row is looked at n-th
 

@@ -9,8 +9,8 @@ namespace edgewise::kernels {
 enum class WalkChoice : int32_t { kSample, kGreedy };
 
 // What every walk has: sizes, what may be chosen and how, and what was. Query i chooses among keys first[i]
-// .. last[i] - 1 that key_mask allows, without excluded[i] and (unless duplicates) without those it has
-// chosen.
+// .. last[i] - 1 that key_mask allows, without those at most `gap` from excluded[i] and (unless duplicates)
+// without those it has chosen.
 struct WalkParams {
   int64_t batch = 0, groups = 0, queries = 0, keys = 0;
   int64_t width = 0;                  // P
@@ -18,6 +18,7 @@ struct WalkParams {
   const int64_t* first = nullptr;     // [L]
   const int64_t* last = nullptr;      // [L]
   const int64_t* excluded = nullptr;  // [L], -1 = none
+  int64_t gap = 0;
   const uint8_t* key_mask = nullptr;  // [B, S], 0 = not; null = all
   const int64_t* limits = nullptr;    // rooted: [B, L] edges of a query, at most T; pairs: [B] of an item
   bool duplicates = false;
@@ -27,6 +28,10 @@ struct WalkParams {
   int64_t* destination = nullptr;
   bool* taken = nullptr;   // an edge was made
   bool* chosen = nullptr;  // ... by choice: it has a log-probability
+
+  bool excludes(int64_t i, int64_t j) const {
+    return excluded[i] >= 0 && j >= excluded[i] - gap && j <= excluded[i] + gap;
+  }
 };
 
 // A walk with the scorer `dot` whose kernel steps through the LSTM from the nodes themselves.
@@ -48,16 +53,18 @@ struct NodeWalkParams : WalkParams {
 template <typename T>
 struct RootedWalkParams : NodeWalkParams<T> {
   T* normaliser = nullptr;  // [B, G, L, T] log-sum-exp of the scores, for the backward pass
+  T* states = nullptr;  // [B, G, L, T, P] h of each prediction, untouched where none was; null = not asked
 };
 
-// The gradients of log_prob and entropy; scores are computed again, the softmax from the normalisers. Chunks
-// of rows sum up apart, so that the result does not depend on the number of threads.
+// The gradients of log_prob, entropy and states; scores are computed again, the softmax from the normalisers.
+// Chunks of rows sum up apart, so that the result does not depend on the number of threads.
 template <typename T>
 struct RootedWalkGradParams {
   RootedWalkParams<T> walk;
   int64_t chunks = 1;                // C, chunks of the rows of a group
   const T* grad_log_prob = nullptr;  // [B, G, L, T]
   const T* grad_entropy = nullptr;   // [B, G, L, T]
+  const T* grad_states = nullptr;    // [B, G, L, T, P]; null = none
   T* grad_query_nodes = nullptr;     // [B, G, L, P]
   T* grad_key_nodes = nullptr;       // [B, G, C, P, S'], S' = padded_keys(S): transposed
   T* grad_weight_ih = nullptr;       // [B, G, C, P, 4P]

@@ -41,6 +41,11 @@ void trim(Tower& tower, int64_t multiple) {
 
 }  // namespace
 
+const at::Tensor* Batch::places() const {
+  const auto found = more.find("places");
+  return found == more.end() ? nullptr : &found->second;
+}
+
 Batch Batch::map(const std::function<at::Tensor(const at::Tensor&)>& change) const {
   Batch result = *this;
   for_each_tensor(result, [&](at::Tensor& tensor) { tensor = change(tensor); });

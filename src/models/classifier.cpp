@@ -2,6 +2,8 @@
 
 #include <torch/nn/functional.h>
 
+#include "models/layers.h"
+
 namespace edgewise {
 
 Pooling parse_pooling(std::string_view name) {
@@ -100,7 +102,9 @@ TokenClassifierImpl::TokenClassifierImpl(ClassifierOptions options_) : Classifie
 
 ModelOutput TokenClassifierImpl::forward(const ModelInput& input) {
   ModelOutput result;
-  result.logits = head->forward(encode(input, 1, result)[0]);
+  const at::Tensor states = encode(input, 1, result)[0];
+  const at::Tensor* const places = input.batch.places();
+  result.logits = head->forward(places ? at_places(states, *places) : states);
   if (input.watch) input.watch("head", result.logits);
   return result;
 }

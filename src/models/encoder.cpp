@@ -1,5 +1,7 @@
 #include <edgewise/models/encoder.h>
 
+#include <cmath>
+
 #include <torch/nn/functional.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -34,6 +36,9 @@ void check_input(const EncoderOptions& options, const Tower& tower) {
            tower.positions.size(1) == tower.length() && tower.positions.scalar_type() == at::kLong),
       "Encoder: expected positions as int64 with the sizes of the tokens, [", tower.items(), ", ",
       tower.length(), "]; got ", tower.positions.scalar_type(), " of ", tower.positions.sizes());
+  TORCH_CHECK_VALUE(!tower.positions.defined() || options.positions != Positions::kRotary,
+                    "Encoder: expected tokens that stand side by side with rotary positions; got places of "
+                    "their own. Use learned positions.");
   if (!tokens.defined()) return;
   TORCH_CHECK_TYPE(tokens.scalar_type() == at::kLong, "Encoder: expected int64 tokens; got ",
                    tokens.scalar_type());
@@ -55,19 +60,40 @@ SelfAttentionPtr make_attention(const EncoderOptions& options, int64_t layer) {
   if (options.method) attention.method = options.method(layer);
   attention.shared_qk = options.shared_qk;
   attention.in_proj_bias = options.in_proj_bias;
+  attention.rotary = options.positions == Positions::kRotary;
   return MultiheadEdgeAttention(std::move(attention)).ptr();
 }
 
 }  // namespace
 
 Positions parse_positions(std::string_view name) {
-  if (name == "learned") return Positions::kLearned;
-  if (name == "none") return Positions::kNone;
-  TORCH_CHECK_VALUE(false, "positions: expected learned or none; got '", name, "'");
+  for (const Positions positions :
+       {Positions::kLearned, Positions::kNone, Positions::kSinusoidal, Positions::kRotary})
+    if (name == to_string(positions)) return positions;
+  TORCH_CHECK_VALUE(false, "positions: expected learned, none, sinusoidal or rotary; got '", name, "'");
 }
 
 std::string_view to_string(Positions positions) {
-  return positions == Positions::kLearned ? "learned" : "none";
+  switch (positions) {
+    case Positions::kLearned:
+      return "learned";
+    case Positions::kSinusoidal:
+      return "sinusoidal";
+    case Positions::kRotary:
+      return "rotary";
+    default:
+      return "none";
+  }
+}
+
+at::Tensor sinusoids(int64_t length, int64_t dim) {
+  TORCH_CHECK_VALUE(dim >= 4 && dim % 2 == 0,
+                    "sinusoids: expected an even width of at least 4, half of it sines; got ", dim);
+  constexpr double kFirst = 2;  // as fairseq counts, behind the padding's place
+  const at::Tensor rate =
+      at::exp(at::arange(dim / 2, at::kDouble) * (-std::log(10000.0) / static_cast<double>(dim / 2 - 1)));
+  const at::Tensor angle = (at::arange(length, at::kDouble) + kFirst).unsqueeze(1) * rate;
+  return at::cat({angle.sin(), angle.cos()}, 1).to(at::kFloat);
 }
 
 EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_)) {
@@ -88,30 +114,34 @@ EncoderImpl::EncoderImpl(EncoderOptions options_) : options(std::move(options_))
         register_module("position_embedding", torch::nn::Embedding(options.max_length, options.dim));
     torch::nn::init::normal_(position_embedding->weight, 0, options.embedding_std);
   }
+  if (options.positions == Positions::kSinusoidal)
+    places = register_buffer("places", sinusoids(options.max_length, options.dim));
   if (options.features > 0)
     feature_projection =
         register_module("feature_projection", torch::nn::Linear(options.features, options.dim));
   auto list = register_module("layers", torch::nn::ModuleList());
-  const PreNormBlockOptions block{
-      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .norm = options.norm};
+  const BlockOptions block{
+      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .style = options.style};
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     layers.emplace_back(block, make_attention(options, layer));
     list->push_back(layers.back());
   }
-  if (options.norm) norm = register_module("norm", make_norm(options.dim));
+  if (options.style.norm && options.style.norm_first) norm = register_module("norm", make_norm(options.dim));
 }
 
 at::Tensor EncoderImpl::embed(const Tower& tower) {
-  const bool has_places = !position_embedding.is_empty();
+  const at::Tensor table = position_embedding.is_empty() ? places : position_embedding->weight;
+  const bool has_places = table.defined();
   at::Tensor tokens = tower.tokens;
   if (tokens.defined() && is_training() && options.token_dropout > 0)
     tokens = tokens.masked_fill(
         at::rand(tokens.sizes(), tokens.options().dtype(at::kFloat)) < options.token_dropout, 0);
   const auto embedded = [&](double dropout) {
+    const at::Tensor& weight = token_embedding->weight;
     return ops::embed({.tokens = tokens,
-                       .table = token_embedding->weight,
+                       .table = options.embedding_scale == 1 ? weight : weight * options.embedding_scale,
                        .positions = has_places ? tower.positions : at::Tensor(),
-                       .places = has_places ? position_embedding->weight : at::Tensor()},
+                       .places = table},
                       dropout, is_training());
   };
   if (feature_projection.is_empty()) return embedded(options.dropout);
@@ -119,8 +149,8 @@ at::Tensor EncoderImpl::embed(const Tower& tower) {
   if (tokens.defined())
     x = x + embedded(0);
   else if (has_places)
-    x = x + (tower.positions.defined() ? position_embedding->forward(tower.positions)
-                                       : position_embedding->weight.slice(0, 0, tower.length()));
+    x = x + (tower.positions.defined() ? at::embedding(table, tower.positions)
+                                       : table.slice(0, 0, tower.length()));
   return torch::dropout(x, options.dropout, is_training());
 }
 

@@ -9,7 +9,7 @@
 namespace edgewise {
 namespace {
 
-void check_tokens(const LanguageModelOptions& options, const at::Tensor& tokens) {
+void check_tokens(int64_t vocabulary, const at::Tensor& tokens) {
   TORCH_CHECK_VALUE(tokens.defined() && tokens.dim() == 2 && tokens.size(1) > 0,
                     "LanguageModel: expected tokens [B, N], N at least 1; got ",
                     tokens.defined() ? c10::str(tokens.sizes()) : "an undefined tensor");
@@ -17,10 +17,9 @@ void check_tokens(const LanguageModelOptions& options, const at::Tensor& tokens)
                    tokens.scalar_type());
   if (!tokens.is_cpu()) return;  // looking would wait for the device, whose embedding asserts
   const auto [lowest, highest] = tokens.aminmax();
-  TORCH_CHECK_INDEX(
-      lowest.item<int64_t>() >= 0 && highest.item<int64_t>() < static_cast<int64_t>(options.bytes.size()),
-      "LanguageModel: expected token ids in [0, ", options.bytes.size(), "); got ids from ",
-      lowest.item<int64_t>(), " to ", highest.item<int64_t>());
+  TORCH_CHECK_INDEX(lowest.item<int64_t>() >= 0 && highest.item<int64_t>() < vocabulary,
+                    "LanguageModel: expected token ids in [0, ", vocabulary, "); got ids from ",
+                    lowest.item<int64_t>(), " to ", highest.item<int64_t>());
 }
 
 // The inputs of a layer that the next segment may still use.
@@ -33,21 +32,24 @@ at::Tensor next_memory(const at::Tensor& memory, const at::Tensor& x, int64_t li
 }  // namespace
 
 LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(std::move(options_)) {
-  TORCH_CHECK_VALUE(!options.bytes.empty() && options.bytes.size() <= 256,
-                    "LanguageModel: expected 1 to 256 bytes as vocabulary; got ", options.bytes.size());
+  TORCH_CHECK_VALUE(
+      options.bytes.size() <= 256 && options.bytes.empty() == (options.tokens > 0),
+      "LanguageModel: expected 1 to 256 bytes as vocabulary, or a number of tokens of at least 1; "
+      "got ",
+      options.bytes.size(), " and ", options.tokens);
   TORCH_CHECK_VALUE(options.context > 0 && options.layers > 0,
                     "LanguageModel: expected a context and layers of at least 1; got ", options.context,
                     " and ", options.layers);
   TORCH_CHECK_VALUE(options.attention, "LanguageModel: expected a function that makes its attention");
-  const auto vocabulary = static_cast<int64_t>(options.bytes.size());
-  bytes = register_buffer(
-      "bytes", torch::tensor(std::vector<int64_t>(options.bytes.begin(), options.bytes.end()), at::kLong)
-                   .to(at::kByte));
-  token_embedding = register_module("token_embedding", torch::nn::Embedding(vocabulary, options.dim));
+  if (!options.bytes.empty())
+    bytes = register_buffer(
+        "bytes", torch::tensor(std::vector<int64_t>(options.bytes.begin(), options.bytes.end()), at::kLong)
+                     .to(at::kByte));
+  token_embedding = register_module("token_embedding", torch::nn::Embedding(vocabulary(), options.dim));
   torch::nn::init::normal_(token_embedding->weight, 0, options.embedding_std);
   auto list = torch::nn::ModuleList();
-  const PreNormBlockOptions block{
-      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .norm = options.norm};
+  const BlockOptions block{
+      .dim = options.dim, .hidden = options.hidden, .dropout = options.dropout, .style = options.style};
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     attentions_.push_back(options.attention(layer));
     layers.emplace_back(block, attentions_.back());
@@ -61,19 +63,20 @@ LanguageModelImpl::LanguageModelImpl(LanguageModelOptions options_) : options(st
         register_module("position_embedding", torch::nn::Embedding(options.context, options.dim));
     torch::nn::init::normal_(position_embedding->weight, 0, options.embedding_std);
   }
+  if (options.positions == Positions::kSinusoidal && !attention().is_relative())
+    places = register_buffer("places", sinusoids(options.context, options.dim));
   register_module("layers", list);
-  if (options.norm) norm = register_module("norm", make_norm(options.dim));
-  if (!options.tied) output = register_module("output", torch::nn::Linear(options.dim, vocabulary));
+  if (options.style.norm && options.style.norm_first) norm = register_module("norm", make_norm(options.dim));
+  if (!options.tied) output = register_module("output", torch::nn::Linear(options.dim, vocabulary()));
 }
 
 at::Tensor LanguageModelImpl::embed(const at::Tensor& tokens, int64_t first, int64_t extra_rows) const {
-  const bool has_places = !position_embedding.is_empty();
+  const at::Tensor table = position_embedding.is_empty() ? places : position_embedding->weight;
   const at::Tensor x =
       ops::embed({.tokens = tokens,
                   .table = token_embedding->weight,
                   .positions = {},
-                  .places = has_places ? position_embedding->weight.slice(0, first, first + tokens.size(1))
-                                       : at::Tensor()},
+                  .places = table.defined() ? table.slice(0, first, first + tokens.size(1)) : at::Tensor()},
                  options.dropout, is_training());  // [B, N, dim]
   if (extra_rows == 0) return x;
   // Spans of tokens begin as zeros, as in the published model.
@@ -93,7 +96,7 @@ ModelOutput LanguageModelImpl::forward(const ModelInput& input) {
                     "LanguageModel: expected one sequence of tokens per item, without a mask, features or "
                     "relations");
   at::Tensor tokens = input.batch.towers[0].tokens;
-  check_tokens(options, tokens);
+  check_tokens(vocabulary(), tokens);
   const int64_t length = tokens.size(1), memory = attention().memory();
   TORCH_CHECK_VALUE(length <= options.context, "LanguageModel: expected at most context = ", options.context,
                     " tokens; got ", length);
@@ -144,7 +147,7 @@ std::string LanguageModelImpl::cache_refusal() const {
 at::Tensor LanguageModelImpl::read(const at::Tensor& tokens, DecoderCache& cache,
                                    const RandomStream& random) {
   const torch::NoGradGuard no_grad;
-  check_tokens(options, tokens);
+  check_tokens(vocabulary(), tokens);
   const int64_t count = tokens.size(1);
   TORCH_CHECK_VALUE(forgets() || cache.length + count <= options.context,
                     "LanguageModel::read: expected at most context = ", options.context,

@@ -26,6 +26,11 @@ inline at::Tensor normed_or_zero(const torch::nn::LayerNorm& norm, const at::Ten
   return ops::layer_norm(x, norm->weight, norm->bias, norm->options.eps(), ops::NormOutput::kFull, mask);
 }
 
+// Rows of x [B, N, dim] at places [B, M] -> [B, M, dim].
+inline at::Tensor at_places(const at::Tensor& x, const at::Tensor& places) {
+  return x.gather(1, places.unsqueeze(-1).expand({-1, -1, x.size(2)}));
+}
+
 inline at::Tensor projected(const torch::nn::Linear& layer, const at::Tensor& x) {
   return ops::linear(x, layer->weight, layer->bias);
 }

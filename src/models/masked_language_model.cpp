@@ -24,21 +24,18 @@ MaskedLanguageModelImpl::MaskedLanguageModelImpl(const EncoderOptions& options) 
 }
 
 ModelOutput MaskedLanguageModelImpl::forward(const ModelInput& input) {
-  const auto found = input.batch.more.find("places");
-  TORCH_CHECK_VALUE(input.batch.towers.size() == 1 && found != input.batch.more.end(),
+  const at::Tensor* const places = input.batch.places();
+  TORCH_CHECK_VALUE(input.batch.towers.size() == 1 && places,
                     "MaskedLanguageModel: expected one sequence per item and Batch::more[\"places\"], the "
                     "places of its hidden tokens; got ",
-                    input.batch.towers.size(), " sequence(s)",
-                    found == input.batch.more.end() ? " without places" : "");
-  const at::Tensor& places = found->second;  // [B, M]
+                    input.batch.towers.size(), " sequence(s)", places ? "" : " without places");
   EncoderInput tower{.tower = input.batch.towers[0], .random = input.random, .keep_edges = input.keep_edges};
   if (input.watch)
     tower.watch = [&](const std::string& name, const at::Tensor& value) {
       input.watch("encoder." + name, value);
     };
   EncoderOutput encoded = encoder->forward(tower);
-  const at::Tensor states =
-      encoded.states.gather(1, places.unsqueeze(-1).expand({-1, -1, encoded.states.size(2)}));  // [B, M, dim]
+  const at::Tensor states = at_places(encoded.states, *places);
   ModelOutput result;
   result.logits = head->forward(states, encoder->token_embedding->weight);
   if (input.watch) input.watch("head", result.logits);

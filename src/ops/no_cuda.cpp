@@ -2,6 +2,7 @@
 // reference.
 #include <ATen/ops/empty.h>
 
+#include "ops/additive/additive_call.h"
 #include "ops/attention/cuda_limits.h"
 #include "ops/attention/kernel_table.h"
 #include "ops/layers/cuda_rows.h"
@@ -35,6 +36,18 @@ AttentionForward cuda_gather_forward(const AttentionInputs&) {
 AttentionBackward cuda_gather_backward(const AttentionInputs&, const AttentionForward&, const at::Tensor&,
                                        const at::Tensor&) {
   not_built("edge_attention");
+}
+std::string cuda_additive_refusal(at::Device, at::ScalarType, int64_t, kernels::CreditRule) {
+  return kWhy;
+}
+AdditiveForward cuda_additive_forward(const AdditiveInputs&) {
+  not_built("additive_edge_attention");
+}
+AdditiveBackward cuda_additive_backward(const AdditiveInputs&, const AdditiveForward&, const at::Tensor&) {
+  not_built("additive_edge_attention");
+}
+at::Tensor cuda_sparse_product(const SparseInputs&) {
+  not_built("sparse_product");
 }
 AttentionForward cuda_windows_forward(const AttentionInputs&) {
   not_built("edge_attention");
@@ -93,10 +106,7 @@ bool cuda_samples_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, 
 EdgeSet cuda_sample_lists(const at::Tensor&, const at::Tensor&, const EdgeShape&, const SampleOptions&) {
   not_built("sample_sbm_edges");
 }
-std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t, int64_t) {
-  return kWhy;
-}
-std::string cuda_pairs_refusal(const at::Tensor&, const EdgeShape&) {
+std::string cuda_walk_refusal(const at::Tensor&, const EdgeShape&, int64_t) {
   return kWhy;
 }
 bool cuda_takes_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
@@ -131,12 +141,6 @@ Memberships cuda_memberships(const MembershipInput&) {
   not_built("memberships");
 }
 CudaWalkActions cuda_rooted_walk(const WalkTensors&, const CudaWalkRules&) {
-  not_built("rooted_walk");
-}
-bool cuda_token_walk_takes(const TokenWalk&, int64_t) {
-  return false;
-}
-at::Tensor cuda_token_walk(const TokenWalk&, const CudaWalkRules&) {
   not_built("rooted_walk");
 }
 

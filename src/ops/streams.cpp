@@ -13,8 +13,8 @@ at::Tensor stream_keys(const RandomStream& random, kernels::Purpose purpose, con
   int64_t* data = keys.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.heads; ++h)
-      data[b * shape.heads + h] = std::bit_cast<int64_t>(
-          kernels::stream_key(random.seed, random.step, random.layer, random.first_item + b, h, purpose));
+      data[b * shape.heads + h] = std::bit_cast<int64_t>(kernels::stream_key(
+          random.seed, random.step, random.layer, random.first_item + b / random.item_rows, h, purpose));
   return keys;
 }
 

@@ -9,7 +9,7 @@
 
 #include <limits>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 namespace edgewise::python {
 namespace {

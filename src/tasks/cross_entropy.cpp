@@ -8,19 +8,26 @@ namespace {
 
 constexpr int64_t kNoTarget = -1;
 
-// Tokens without a mask: no row has to be picked out, which would wait for the device.
-bool takes_every_row(const Batch& batch) {
-  return batch.labels.dim() == 2 && !batch.towers[0].mask.defined();
+// Whether labels of tokens are of masked tokens too. Those of a translation say themselves where it ends.
+bool has_masked_labels(const Batch& batch) {
+  return batch.towers.size() == 1 && batch.towers[0].mask.defined();
 }
 
-// Valid tokens that have a label: [B, N].
+// Tokens without a mask: no row has to be picked out, which would wait for the device.
+bool takes_every_row(const Batch& batch) {
+  return batch.labels.dim() == 2 && (batch.places() || !has_masked_labels(batch));
+}
+
+// Valid tokens that have a label: [B, N], or [B, M] of the batch's places.
 at::Tensor token_targets(const Batch& batch) {
   const at::Tensor labelled = batch.labels != kNoTarget;
-  return batch.towers[0].mask.defined() ? batch.towers[0].mask & labelled : labelled;
+  return takes_every_row(batch) ? labelled : batch.towers[0].mask & labelled;
 }
 
 class CrossEntropy : public Objective {
  public:
+  explicit CrossEntropy(double smoothing = 0) : smoothing_(smoothing) {}
+
   int64_t count_targets(const Batch& batch) const override {
     return batch.labels.dim() == 2 ? token_targets(batch).sum().item<int64_t>() : batch.size();
   }
@@ -39,17 +46,32 @@ class CrossEntropy : public Objective {
     // more.
     if (at::isReducedFloatingType(scores.scalar_type())) scores = scores.to(at::kFloat);
     namespace F = torch::nn::functional;
-    const auto summed = F::CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(kNoTarget);
+    const auto summed = F::CrossEntropyFuncOptions()
+                            .reduction(torch::kSum)
+                            .ignore_index(kNoTarget)
+                            .label_smoothing(smoothing_);
     return {F::cross_entropy(scores, labels, summed), scores.detach().argmax(-1).eq(labels).sum()};
   }
 
-  at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {
-    const at::Tensor log_p = logits.detach().to(at::kDouble).log_softmax(-1);
-    const at::Tensor right = log_p.gather(-1, batch.labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
-    if (batch.labels.dim() == 1) return right;
+  at::Tensor target_losses(const at::Tensor& logits, const Batch& batch) const override {
+    const auto each = [](const at::Tensor& scores, const at::Tensor& labels) {
+      const at::Tensor log_p = scores.to(at::kDouble).log_softmax(-1);
+      return -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+    };
+    const at::Tensor scores = logits.detach();
+    if (batch.labels.dim() == 1) return each(scores, batch.labels);
     const at::Tensor targets = token_targets(batch);
-    return right.masked_fill(targets.logical_not(), 0).sum(1) / targets.sum(1).clamp_min(1);
+    return at::zeros(batch.labels.sizes(), scores.options().dtype(at::kDouble))
+        .index_put({targets}, each(scores.index({targets}), batch.labels.index({targets})));
   }
+
+  at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {
+    const at::Tensor lost = target_losses(logits, batch);
+    return lost.dim() == 1 ? -lost : -lost.sum(1) / token_targets(batch).sum(1).clamp_min(1);
+  }
+
+ private:
+  double smoothing_;
 };
 
 }  // namespace
@@ -57,6 +79,12 @@ class CrossEntropy : public Objective {
 const Objective& cross_entropy() {
   static const CrossEntropy objective;
   return objective;
+}
+
+std::shared_ptr<const Objective> smoothed_cross_entropy(double smoothing) {
+  TORCH_CHECK_VALUE(smoothing >= 0 && smoothing < 1,
+                    "cross_entropy: expected a label smoothing in [0, 1); got ", smoothing);
+  return std::make_shared<CrossEntropy>(smoothing);
 }
 
 }  // namespace edgewise::tasks

@@ -2,10 +2,12 @@
 #include <edgewise/tasks/task.h>
 
 #include <edgewise/attention/multihead_attention.h>
+#include <edgewise/data/examples/token_text.h>
 
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numbers>
 
 namespace edgewise::tasks {
 namespace {
@@ -49,10 +51,36 @@ void NextCharacters::check_model(const Model& model) const {
                     " has others. Set data.path to the text of the run, or to one with the same characters.");
 }
 
-LanguageModel make_language_model(const ModelPlan& plan, std::vector<uint8_t> bytes) {
+ModelPtr NextTokens::make_model(const ModelPlan& plan) const {
+  ModelPlan sized = plan;
+  sized.encoder.max_length = data().max_length();
+  return make_language_model(sized, {}, data().vocabulary()).ptr();
+}
+
+void NextTokens::check_model(const Model& model) const {
+  const auto* const known = dynamic_cast<const LanguageModelImpl*>(&model);
+  TORCH_CHECK_VALUE(known && known->vocabulary() == data().vocabulary(),
+                    "expected a text in the tokens that the "
+                    "model was trained on; ",
+                    data().name(), " has ", data().vocabulary(),
+                    ". Make the data with the tokeniser of the run");
+}
+
+const Metric& NextTokens::metric() const {
+  return token_loss();
+}
+
+std::vector<Figure> NextTokens::loss_figures(double loss, data::Split split) const {
+  const auto* const text = dynamic_cast<const data::TokenText*>(&data());
+  if (!text) return {};
+  return {{"bits_per_byte", loss / std::numbers::ln2 / text->bytes_per_token(split)}};
+}
+
+LanguageModel make_language_model(const ModelPlan& plan, std::vector<uint8_t> bytes, int64_t tokens) {
   const EncoderOptions& encoder = plan.encoder;
   LanguageModelOptions options;
   options.bytes = std::move(bytes);
+  options.tokens = tokens;
   options.context = encoder.max_length;
   options.layers = encoder.layers;
   options.dim = encoder.dim;
@@ -60,12 +88,14 @@ LanguageModel make_language_model(const ModelPlan& plan, std::vector<uint8_t> by
   options.dropout = encoder.dropout;
   options.positions = encoder.positions;
   options.embedding_std = encoder.embedding_std;
+  options.style = encoder.style;
   options.tied = plan.tied;
   options.attention = plan.decoder;
   if (!options.attention) {
     options.attention = [encoder](int64_t layer) -> CausalAttentionPtr {
       MultiheadEdgeAttentionOptions heads(encoder.dim, encoder.heads);
       heads.dropout_p = encoder.attention_dropout;
+      heads.rotary = encoder.positions == Positions::kRotary;
       if (encoder.edges) heads.source = encoder.edges(layer);
       return CausalEdgeAttention(heads).ptr();
     };

@@ -53,12 +53,34 @@ const Metric& bits_per_character() {
   return metric;
 }
 
+const Metric& token_loss() {
+  static const Metric metric = {.name = "token_loss",
+                                .words = "loss per token",
+                                .brief = "token loss",
+                                .is_share = false,
+                                .of = [](double loss, double) { return loss; }};
+  return metric;
+}
+
 std::unique_ptr<data::Order> Task::training_order(int64_t batch, uint64_t seed) const {
   return std::make_unique<TrainingOrder>(data(), batch, seed);
 }
 
 std::unique_ptr<data::Order> Task::evaluation_order(int64_t size, int64_t batch) const {
   return std::make_unique<EvaluationOrder>(size, batch);
+}
+
+std::unique_ptr<data::Order> Task::training_order_by_tokens(int64_t tokens, uint64_t /*seed*/) const {
+  TORCH_CHECK_VALUE(false, "train: expected train.batch_tokens = 0 with ", data().name(),
+                    ", whose batches are counted in sequences (train.batch); got ", tokens);
+}
+
+std::shared_ptr<const Objective> Task::smoothed_objective(double smoothing) const {
+  if (smoothing == 0) return {std::shared_ptr<const Objective>(), &objective()};
+  TORCH_CHECK_VALUE(&objective() == &cross_entropy(),
+                    "train: expected train.label_smoothing = 0 where answers are no classes; got ", smoothing,
+                    " with ", data().name());
+  return smoothed_cross_entropy(smoothing);
 }
 
 Operations Task::head_operations(double /*n*/, double width) const {

@@ -16,8 +16,11 @@ class SquaredError : public Objective {
   Score score(const at::Tensor& logits, const Batch& batch) const override {
     return {errors(logits, batch).sum(), at::zeros({}, batch.labels.options().dtype(at::kLong))};
   }
+  at::Tensor target_losses(const at::Tensor& logits, const Batch& batch) const override {
+    return errors(logits.detach(), batch).to(at::kDouble);
+  }
   at::Tensor item_rewards(const at::Tensor& logits, const Batch& batch) const override {
-    return -errors(logits.detach(), batch).to(at::kDouble);
+    return -target_losses(logits, batch);
   }
 
  private:

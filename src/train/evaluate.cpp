@@ -14,6 +14,26 @@
 namespace edgewise::train {
 namespace {
 
+// Whether any source of the model chooses by a policy.
+bool decode_by(const Model& model, std::optional<PolicyDecoding> decoding) {
+  bool has_policy = false;
+  for (const auto& module : model.modules())
+    if (auto* const source = dynamic_cast<EdgeSource*>(module.get()))
+      has_policy = source->decode_by(decoding) || has_policy;
+  return has_policy;
+}
+
+class DecodingBy {
+ public:
+  DecodingBy(const Model& model, PolicyDecoding decoding) : model_(model) { decode_by(model_, decoding); }
+  ~DecodingBy() { decode_by(model_, std::nullopt); }
+  DecodingBy(const DecodingBy&) = delete;
+  DecodingBy& operator=(const DecodingBy&) = delete;
+
+ private:
+  const Model& model_;
+};
+
 // Edges of the queries that have a right one.
 struct RightEdges {
   double chosen = 0, right = 0, found = 0;
@@ -44,22 +64,20 @@ struct ValidEdges {
   }
 };
 
-}  // namespace
+// The mean over layers and items of what policies say of their entropy.
+struct MeanEntropy {
+  double sum = 0, count = 0;
 
-RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
-  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
-  return {
-      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
-}
+  void add(const std::vector<EdgePolicy>& policies) {
+    for (const EdgePolicy& policy : policies) {
+      sum += policy.entropy.sum().item<double>();
+      count += static_cast<double>(policy.entropy.numel());
+    }
+  }
+};
 
-double Evaluation::value() const {
-  if (metric->of) return metric->of(loss, accuracy);
-  const auto found = std::ranges::find(figures, metric->name, &tasks::Figure::name);
-  return found == figures.end() ? 0 : found->value;
-}
-
-Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
-                    const EvaluationOptions& options) {
+Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split split,
+                          const EvaluationOptions& options, MeanEntropy& entropy) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
                     "evaluate: expected a positive batch size and number of draws; got ", options.batch_size,
                     " and ", options.draws);
@@ -76,7 +94,8 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   RightEdges right;
   const bool counts_valid = options.count_valid && options.count_padding;
   ValidEdges valid_edges;
-  double loss = 0, pairs = 0, valid_pairs = 0, all_pairs = 0;
+  double loss = 0, valid_pairs = 0, all_pairs = 0;
+  at::Tensor layer_pairs;  // [layers, 1], over all batches and draws
   bool has_masks = false;
   int64_t correct = 0, targets = 0;
   std::vector<int64_t> answered;
@@ -96,7 +115,6 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
     const Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
-    pairs += batch_pairs;
     for (const double of_tower : density_pairs(host, /*count_padding=*/false)) valid_pairs += of_tower;
     for (const Tower& tower : host.towers) {
       has_masks = has_masks || tower.mask.defined();
@@ -115,12 +133,17 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
       for (const at::Tensor& layer : memory) input.memories.push_back(layer.narrow(0, 0, batch.size()));
       const ModelOutput output = model.forward(input);
       memory = output.memories;
+      entropy.add(output.policies);
       if (right_edges.defined())
         for (const EdgeSet& edges : output.edges) right.add(edges, right_edges);
       if (counts_valid) valid_edges.add(output.edges, batch.towers.size());
       logits = draw == 0 ? output.logits : logits + output.logits;
-      const at::Tensor weighted = output.densities.cpu() * batch_pairs;
+      const at::Tensor of_layers = output.layer_pairs.defined()
+                                       ? output.layer_pairs.unsqueeze(1)
+                                       : at::full({output.densities.size(0), 1}, batch_pairs, at::kDouble);
+      const at::Tensor weighted = output.densities.cpu() * of_layers;
       result.density = result.density.defined() ? result.density + weighted : weighted;
+      layer_pairs = layer_pairs.defined() ? layer_pairs + of_layers : of_layers;
     }
     logits = logits / static_cast<double>(options.draws);
     const tasks::Score score = task.objective().score(logits, batch);
@@ -145,8 +168,58 @@ Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
   if (right.chosen > 0) result.edge_precision = right.found / right.chosen;
   if (right.right > 0) result.edge_recall = right.found / right.right;
   result.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
+  for (const tasks::Figure& figure : task.loss_figures(result.loss, split)) result.figures.push_back(figure);
   result.accuracy = static_cast<double>(correct) / static_cast<double>(std::max<int64_t>(targets, 1));
-  result.density /= std::max(pairs, 1.0) * static_cast<double>(options.draws);
+  result.density /= layer_pairs.clamp_min(1);
+  if (options.writes && task.writes()) {
+    const tasks::WritingOptions writing{.device = options.device,
+                                        .batch_size = options.batch_size,
+                                        .random = evaluation_stream(options.seed, 0, 0),
+                                        .stop = options.stop,
+                                        .progress = options.progress};
+    std::optional<tasks::Writing> written = task.write(model, split, writing);
+    result.complete = written.has_value();
+    if (!written) return result;
+    result.figures.insert(result.figures.end(), written->figures.begin(), written->figures.end());
+    result.texts = std::move(written->texts);
+    result.metric = written->metric;
+  }
+  return result;
+}
+
+}  // namespace
+
+RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item) {
+  constexpr uint64_t kFirstStep = uint64_t{1} << 63;
+  return {
+      .seed = seed, .step = kFirstStep + static_cast<uint64_t>(draw), .layer = 0, .first_item = first_item};
+}
+
+double Evaluation::value() const {
+  if (metric->of) return metric->of(loss, accuracy);
+  const auto found = std::ranges::find(figures, metric->name, &tasks::Figure::name);
+  return found == figures.end() ? 0 : found->value;
+}
+
+Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,
+                    const EvaluationOptions& options) {
+  MeanEntropy entropy;
+  Evaluation result = run_evaluation(model, task, split, options, entropy);
+  if (!decode_by(model, std::nullopt) || !result.complete) return result;
+  const auto decoded = [&](PolicyDecoding decoding) {
+    const DecodingBy guard(model, decoding);
+    entropy = {};
+    EvaluationOptions again = options;
+    again.answers = {};  // told once
+    return run_evaluation(model, task, split, again, entropy);
+  };
+  const Evaluation greedy = decoded(PolicyDecoding::kGreedy), sampled = decoded(PolicyDecoding::kSample);
+  result.complete = greedy.complete && sampled.complete;
+  result.policy = {.sampled = sampled.value(),
+                   .greedy = greedy.value(),
+                   .entropy = entropy.sum / std::max(entropy.count, 1.0),
+                   .sampled_recall = sampled.edge_recall,
+                   .greedy_recall = greedy.edge_recall};
   return result;
 }
 

@@ -5,11 +5,17 @@
 #include <edgewise/data/byte_dataset.h>
 #include <edgewise/data/characters.h>
 #include <edgewise/data/examples/masked_text.h>
+#include <edgewise/data/examples/token_text.h>
+#include <edgewise/data/graphs/graph_nodes.h>
 #include <edgewise/data/listops_dataset.h>
 #include <edgewise/data/listops_file.h>
+#include <edgewise/data/multi_query_recall.h>
+#include <edgewise/data/needle.h>
 #include <edgewise/data/repeated_tokens.h>
 #include <edgewise/tasks/masked_tokens.h>
+#include <edgewise/tasks/node_labels.h>
 #include <edgewise/tasks/text_answers.h>
+#include <edgewise/tasks/translation.h>
 
 #include <algorithm>
 #include <deque>
@@ -27,7 +33,7 @@ tasks::TaskPtr make_task(DatasetPtr data) {
   return std::make_shared<Task>(std::move(data));
 }
 
-// What two generators have in common.
+// What generators have in common.
 template <typename Options>
 Options options_of(const DataRecipe& data) {
   Options options;
@@ -47,6 +53,15 @@ DatasetPtr open_associative_recall(const Recipe& recipe) {
   auto options = options_of<data::AssociativeRecallOptions>(recipe.data);
   options.values = recipe.data.values;
   return std::make_shared<data::AssociativeRecall>(options);
+}
+
+// Generators of keys with values.
+template <typename Dataset, typename Options>
+DatasetPtr open_pairs(const Recipe& recipe) {
+  auto options = options_of<Options>(recipe.data);
+  options.pairs = recipe.data.pairs;
+  options.vocabulary = recipe.data.vocabulary;
+  return std::make_shared<Dataset>(options);
 }
 
 void check_file(const DataRecipe& wanted, const std::filesystem::path& file, const char* what,
@@ -85,6 +100,75 @@ DatasetPtr open_masked_text(const Recipe& recipe) {
   return std::make_shared<data::MaskedText>(recipe.data.path, options);
 }
 
+DatasetPtr open_graph(const Recipe& recipe) {
+  const DataRecipe& wanted = recipe.data;
+  data::GraphData graph = data::load_graph(wanted.path);
+  const int64_t split = wanted.split >= 0 ? wanted.split : recipe.train.seed % graph.splits();
+  return std::make_shared<data::GraphNodes>(
+      std::move(graph),
+      data::GraphNodesOptions{.split = split, .normalise = wanted.normalise, .metric = wanted.metric});
+}
+
+DatasetPtr open_token_text(const Recipe& recipe) {
+  return std::make_shared<data::TokenText>(recipe.data.path, recipe.data.length);
+}
+
+DatasetPtr open_translation(const Recipe& recipe) {
+  return std::make_shared<data::TranslationPairs>(recipe.data.path);
+}
+
+std::vector<OwnOption> translation_options() {
+  return {{.key = "decoder_layers",
+           .value = int64_t{0},
+           .meaning = "blocks of the decoder; 0 = as many as the encoder has",
+           .low = 0},
+          {.key = "shared_embedding",
+           .value = true,
+           .meaning = "encoder and decoder read tokens by the same embedding"},
+          {.key = "beam", .value = int64_t{5}, .meaning = "hypotheses of a sentence in tests", .low = 1},
+          {.key = "penalty",
+           .value = 1.0,
+           .meaning = "power of the length, or of (5 + length) / 6, that a score is divided by",
+           .low = 0},
+          {.key = "penalty_kind",
+           .value = std::string("length"),
+           .meaning = "what the power is of: the length (fairseq), or (5 + length) / 6",
+           .allowed = {"length", "gnmt"}},
+          {.key = "length_factor",
+           .value = 0.0,
+           .meaning = "longest translation: so many times the tokens of the source, plus length_extra",
+           .low = 0},
+          {.key = "length_extra", .value = int64_t{200}, .meaning = "see length_factor", .low = 1},
+          {.key = "bootstrap",
+           .value = int64_t{1000},
+           .meaning = "draws of sentences for the intervals of BLEU; 0 = none",
+           .low = 0}};
+}
+
+// A value of [translation], or its default where the recipe was not read from anywhere.
+template <typename Value>
+Value translation_value(const Recipe& recipe, const std::string& key) {
+  if (const auto found = recipe.own.find("translation." + key); found != recipe.own.end())
+    return std::get<Value>(found->second);
+  const std::vector<OwnOption> options = translation_options();
+  return std::get<Value>(std::ranges::find(options, key, &OwnOption::key)->value);
+}
+
+tasks::TaskPtr make_translation(DatasetPtr data, const Recipe& recipe) {
+  const auto whole = [&](const char* key) { return translation_value<int64_t>(recipe, key); };
+  const auto number = [&](const char* key) { return translation_value<double>(recipe, key); };
+  tasks::TranslationOptions options{
+      .decoder_layers = whole("decoder_layers"),
+      .shared_embedding = translation_value<bool>(recipe, "shared_embedding"),
+      .search = {.beam = whole("beam"),
+                 .kind = parse_length_penalty(translation_value<std::string>(recipe, "penalty_kind")),
+                 .penalty = number("penalty"),
+                 .length_factor = number("length_factor"),
+                 .length_extra = whole("length_extra")},
+      .bootstrap = whole("bootstrap")};
+  return std::make_shared<tasks::Translation>(std::move(data), std::move(options));
+}
+
 DatasetPtr open_characters(const Recipe& recipe) {
   return std::make_shared<data::Characters>(recipe.data.path, recipe.data.length);
 }
@@ -120,6 +204,8 @@ std::vector<TaskKind> builtin_kinds() {
   const std::vector<std::string> sizes = {"length", "train_size", "validation_size", "test_size", "seed"};
   std::vector<std::string> recall = sizes;
   recall.push_back("values");
+  std::vector<std::string> pairs = sizes;
+  pairs.insert(pairs.end(), {"pairs", "vocabulary"});
   return {
       {.name = "repeated_tokens",
        .meaning = "does a token occur elsewhere in its sequence? (the SBM paper's)",
@@ -138,6 +224,16 @@ std::vector<TaskKind> builtin_kinds() {
        .open = open_associative_recall,
        .task = make_task<tasks::TokenLabels>,
        .keys = recall},
+      {.name = "multi_query_recall",
+       .meaning = "many keys with a value, and later a question about each (MQAR)",
+       .open = open_pairs<data::MultiQueryRecall, data::MultiQueryRecallOptions>,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = pairs},
+      {.name = "needle",
+       .meaning = "the value of one key anywhere in a long text",
+       .open = open_pairs<data::Needle, data::NeedleOptions>,
+       .task = make_task<tasks::TokenLabels>,
+       .keys = pairs},
       {.name = "listops",
        .meaning = "the value of a nested expression (Long Range Arena)",
        .open = open_listops,
@@ -177,6 +273,30 @@ std::vector<TaskKind> builtin_kinds() {
        .keys = {"length", "mask_rate"},
        .path =
            "the folder that 'edgewise data text FILE' filled; found none; set it with --set data.path=DATA"},
+      {.name = "graph",
+       .meaning = "the labels of a graph's nodes: Cora, Citeseer, your own",
+       .open = open_graph,
+       .task = make_task<tasks::NodeLabels>,
+       .keys = {"split", "normalise", "metric"},
+       .path = "the folder that 'edgewise data graph' filled, or a graph in safetensors; found none; set it "
+               "with --set data.path=DATA",
+       .is_graph = true},
+      {.name = "translation",
+       .meaning = "sentences in another language, by an encoder and a decoder",
+       .open = open_translation,
+       .options = translation_options(),
+       .path = "the folder that 'edgewise data translation' filled; found none; set it with --set "
+               "data.path=DATA",
+       .has_decoder = true,
+       .task_of = make_translation},
+      {.name = "next_tokens",
+       .meaning = "the next token of a text, in the pieces of a tokeniser",
+       .open = open_token_text,
+       .task = make_task<tasks::NextTokens>,
+       .keys = {"length"},
+       .path =
+           "the folder that 'edgewise data text FILE' filled; found none; set it with --set data.path=DATA",
+       .is_causal = true},
       {.name = "characters",
        .meaning = "the next character of a text, any file",
        .open = open_characters,
@@ -213,9 +333,9 @@ bool TaskKind::reads(const std::string& key) const {
 }
 
 void register_task(TaskKind kind) {
-  TORCH_CHECK_VALUE(!kind.name.empty() && kind.open && kind.task,
+  TORCH_CHECK_VALUE(!kind.name.empty() && kind.open && (kind.task || kind.task_of),
                     "register_task: expected a task with a name and the functions open and task; got '",
-                    kind.name, "'", kind.open && kind.task ? "" : " without one");
+                    kind.name, "'", kind.open && (kind.task || kind.task_of) ? "" : " without one");
   TORCH_CHECK_VALUE(!find_task(kind.name), "register_task: expected a new name; '", kind.name,
                     "' is taken. Taken are ", listed_tasks());
   add_own_fields("data.name", kind.name, kind.options);
@@ -240,6 +360,14 @@ std::vector<std::string> task_names() {
   return names;
 }
 
+const std::vector<OwnOption>& task_options(const std::string& task) {
+  return task_kind(task).options;
+}
+
+bool task_has_decoder(const Recipe& recipe) {
+  return task_kind(recipe).has_decoder;
+}
+
 std::string task_meaning(const std::string& name) {
   return task_kind(name).meaning;
 }
@@ -249,7 +377,8 @@ tasks::TaskPtr open_task(const Recipe& recipe) {
 }
 
 tasks::TaskPtr task_over(const Recipe& recipe, DatasetPtr data) {
-  return task_kind(recipe).task(std::move(data));
+  const TaskKind& kind = task_kind(recipe);
+  return kind.task_of ? kind.task_of(std::move(data), recipe) : kind.task(std::move(data));
 }
 
 }  // namespace edgewise::train

@@ -13,8 +13,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <edgewise/data/examples/text_reader.h>
 #include <edgewise/data/prefetcher.h>
+#include <edgewise/io/atomic_file.h>
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/build_model.h>
 #include <edgewise/train/checkpoint.h>
@@ -28,12 +28,15 @@
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/weight_average.h>
 
-#include "train/host_copy.h"
+#include "train/run/first_model.h"
+#include "train/run/kept_checkpoints.h"
+#include "train/run/kept_weights.h"
 #include "train/run/memory.h"
 #include "train/run/run_folder.h"
 #include "train/run/run_lines.h"
 #include "train/run/run_records.h"
 #include "train/snapshot/snapshot_recipe.h"
+#include "train/step/host_copy.h"
 
 namespace edgewise::train {
 namespace {
@@ -69,32 +72,9 @@ void use_threads(const Recipe& recipe) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
 }
 
-// Weights of a run on texts say something to texts in the same tokens alone.
-void check_same_words(const std::string& weights, const data::Dataset& dataset) {
-  const RunFolder run{.root = std::filesystem::path(weights).parent_path().parent_path()};
-  if (!dataset.reader() || !data::TextReader::is_in(run.reader())) return;
-  TORCH_CHECK_VALUE(data::TextReader::load(run.reader()).reads_like(*dataset.reader()),
-                    "train.weights: expected texts in the tokens of ", run.root.string(),
-                    "; those of the data come from another tokeniser. Make the data again with --tokenizer ",
-                    (run.root / "reader" / "tokenizer").string());
-}
-
-// A model at its start, with the weights that the recipe asks for. A run that goes on from a checkpoint of
-// its own does not need them.
-ModelPtr first_model(const Recipe& recipe, const tasks::Task& task, const TrainerOptions& options,
-                     std::string& told) {
-  ModelPtr model = build_model(recipe, task);
-  if (recipe.train.weights.empty()) return model;
-  if (options.resume && file_exists(RunFolder{.root = options.run_folder}.last())) return model;
-  const std::string file = weights_of(recipe.train.weights);
-  const Recipe theirs = parse_recipe(read_checkpoint_info(file).recipe, file);
-  TORCH_CHECK_VALUE(theirs.model.heads == recipe.model.heads,
-                    "train.weights: expected model.heads = ", theirs.model.heads, ", as ", file, " has; got ",
-                    recipe.model.heads, ". The same numbers would mean other heads.");
-  check_same_words(file, task.data());
-  told = adopted_line(file, load_weights(file, *model));
-  task.check_model(*model);
-  return model;
+// A run that goes on from a checkpoint of its own needs no others.
+bool has_own_weights(const TrainerOptions& options) {
+  return options.resume && file_exists(RunFolder{.root = options.run_folder}.last());
 }
 
 Batch next_batch(data::Prefetcher& batches) {
@@ -136,8 +116,10 @@ struct Trainer::State {
   Optimizer optimizer;
   std::optional<WeightAverage> average;
   Schedule schedule;
-  std::vector<int64_t> snapshot_examples;  // of validation; empty without snapshots
-  RunFolder folder;  // after all that can refuse the recipe: a refused start leaves no folder
+  std::vector<int64_t> snapshot_examples;             // of validation; empty without snapshots
+  std::shared_ptr<const tasks::Objective> objective;  // what training minimises
+  RunFolder folder;              // after all that can refuse the recipe: a refused start leaves no folder
+  KeptCheckpoints last_weights;  // train.average_last
   StepOptions step_options;
   std::optional<PassGraphs> graphs;
   MetricsWriter metrics;
@@ -184,18 +166,22 @@ Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions optio
       recipe_toml(to_toml(recipe)),
       device((use_threads(recipe), parse_device(recipe.train.device))),
       model((check_splits(task->data()), check_graphs(recipe, *task),
-             first_model(recipe, *task, options, adopted))),
+             first_model(recipe, *task, has_own_weights(options), adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
+                                              .eps = recipe.train.eps,
                                               .weight_decay = recipe.train.weight_decay,
                                               .edge_rate = recipe.train.edge_rate}),
       schedule({.kind = parse_schedule(recipe.train.schedule),
                 .peak = recipe.train.learning_rate,
                 .steps = recipe.train.steps,
-                .warmup = recipe.train.warmup_steps}),
+                .warmup = recipe.train.warmup_steps,
+                .initial = recipe.train.initial_rate}),
       snapshot_examples(examples_of_snapshots(recipe, task->data())),
+      objective(task->smoothed_objective(recipe.train.label_smoothing)),
       folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
-      step_options({.objective = &task->objective(),
-                    .micro_batch = recipe.train.micro_batch,
+      last_weights(folder.root, recipe.train.average_last),
+      step_options({.objective = objective.get(),
+                    .micro_batch = recipe.train.batch_tokens > 0 ? 0 : recipe.train.micro_batch,
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),
                     .device = device,
@@ -225,6 +211,7 @@ void Trainer::State::resume() {
   } else {
     metrics.truncate_after(-1);
   }
+  if (recipe.train.average_last > 0) last_weights.forget_after(info.step);
   info.recipe = recipe_toml;
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
@@ -246,6 +233,7 @@ RunningStep Trainer::State::begin_step(const Batch& batch) {
                                     .at(info.step);
   PendingReport report = begin_gradients(*model, batch, step_options, random, &info.memories);
   RECORD_USER_SCOPE("optimizer");
+  optimizer.add_l2(recipe.train.l2);
   const at::Tensor norm = optimizer.gradient_norm();
   HostCopy host_norm(norm);
   optimizer.step(schedule.at(info.step), norm, recipe.train.grad_clip);
@@ -317,20 +305,12 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
   const Evaluation found = evaluate_shown(progress, "validating", data::Split::kValidation, settings);
   if (!found.complete) return;
+  if (KeptCheckpoints::wants(recipe.train, info.step)) last_weights.add(*model, info);
   if (!repeated || !is_recorded("eval"))
     metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
-  // A score that is not a number is beaten by any that is.
-  const bool first_number = info.best_metric && std::isnan(*info.best_metric) && !std::isnan(found.score());
-  if (!info.best_metric || first_number || found.score() > *info.best_metric) {
-    info.best_metric = found.score();
-    info.best_step = info.step;
-    info.validations_since_best = 0;
-    info.evaluation_pending = false;
-    save_checkpoint(folder.best(), *model, nullptr, info);
-  } else {
-    ++info.validations_since_best;
-  }
+  const bool is_kept = take_score(recipe.train.keep, found, info);
   info.evaluation_pending = false;
+  if (is_kept) save_checkpoint(folder.best(), *model, nullptr, info);
   progress.message(validation_line(info.step, found));
 }
 
@@ -362,11 +342,14 @@ void Trainer::State::save_last() {
 
 std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
-  load_checkpoint(folder.best(), *model);
+  if (recipe.train.average_last > 0) last_weights.save_mean(folder.mean());
+  load_checkpoint(recipe.train.average_last > 0 ? folder.mean() : folder.best(), *model);
   EvaluationOptions settings = evaluation_options();
   settings.count_valid = true;
+  settings.writes = true;
   const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, settings);
   if (!found.complete) return std::nullopt;
+  save_texts(folder.written(), found.texts);
   if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
 }
@@ -412,7 +395,10 @@ RunSummary Trainer::State::run() {
   }
   if (info.step < recipe.train.steps && !out_of_patience()) {
     const std::unique_ptr<data::Order> order =
-        task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
+        recipe.train.batch_tokens > 0
+            ? task->training_order_by_tokens(recipe.train.batch_tokens,
+                                             static_cast<uint64_t>(recipe.train.seed))
+            : task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
         [&](int64_t step) {
           Batch batch = task->data().batch(data::Split::kTrain, order->indices(step));

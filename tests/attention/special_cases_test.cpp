@@ -65,6 +65,7 @@ SacEdgesOptions constrained(int64_t heads, int64_t width, int64_t alpha, EdgeSou
   options.alpha = alpha;
   options.sharing = SacSharing::kPerHead;
   options.candidates = std::move(candidates);
+  if (walk == SacWalk::kPairs) options.estimator = SacEstimator::kPaired;
   return options;
 }
 
@@ -347,11 +348,11 @@ TEST(ConstrainedSac, WhatLearnsFromSingleEdgesIsRefused) {
   TransformerXlOptions options{.embed_dim = 8, .num_heads = 2};
   SacEdgesOptions sac = constrained(2, 8, 2, nullptr, SacWalk::kRooted);
   const at::Tensor x = kit::randn({1, 5, 8}, 1);
-  for (const SacEstimator estimator : {SacEstimator::kEdgeCredit, SacEstimator::kReinforce}) {
+  for (const SacEstimator estimator : {SacEstimator::kCounterfactual, SacEstimator::kReinforce}) {
     sac.estimator = estimator;
     options.source = SacEdges(sac).ptr();
     TransformerXlAttention attention(options);
-    if (estimator == SacEstimator::kEdgeCredit) {
+    if (estimator == SacEstimator::kCounterfactual) {
       EXPECT_THROW(attention->attend({.x = x}), c10::NotImplementedError);
     } else {
       EXPECT_TRUE(attention->attend({.x = x}).policy) << "its rewards are the model's business";

@@ -49,11 +49,20 @@ TEST(BenchScaling, KeepsTheLengthsBeforeOneThatFails) {
   EXPECT_THAT(second, ContainsRegex("\"peak_bytes\": [0-9]+[,}]")) << "a whole number";
 }
 
-TEST(BenchSac, KeepsTheRowsBeforeALengthThatFails) {
+TEST(BenchScaling, CountsSquaresOfAGroup) {
   const ScratchFolder scratch;
   const Call result =
-      call(scratch, {"bench", "sac", "--n", "40", kTooLong, "--dim", "8", "--alpha", "2", "--destinations",
-                     "all", "--pairs-n", "0", "--seconds", "0.01", "--json"});
+      call(scratch, {"bench", "scaling", "--n", "512", "1000", "--unit", "16", "--edges-per-row", "4",
+                     "--rounds", "1", "--dense-up-to", "0", "--seconds", "0.01", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_NEAR(number_at(result.out, "edges_per_row"), 4, 2);
+  EXPECT_EQ(number_at(result.out, "unit"), 16);
+}
+
+TEST(BenchSac, KeepsTheRowsBeforeALengthThatFails) {
+  const ScratchFolder scratch;
+  const Call result = call(scratch, {"bench", "sac", "--n", "40", kTooLong, "--dim", "8", "--alpha", "2",
+                                     "--unit", "1", "--pairs-n", "0", "--seconds", "0.01", "--json"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.err, HasSubstr("bench sac: failed at n = " + kTooLong));
   EXPECT_THAT(result.out, ContainsRegex("\"peak_bytes\": [0-9]+, \"dense_peak_bytes\": [0-9]+,"));

@@ -97,10 +97,10 @@ TEST(Bench, StepAndTrainPrintTheKeysOfEveryComparison) {
       {"bench", "attention", "--n", "40", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--unit",
        "16", "--backward", "--json"},
       {"bench", "step", "--n", "32", "--dim", "8", "--density", "0.5", "--seconds", "0.01", "--json"},
-      {"bench", "sac", "--n", "40", "--dim", "8", "--alpha", "2", "--block", "8", "--pairs-n", "8",
-       "--seconds", "0.01", "--json"},
-      {"bench", "sac", "--n", "40", "--dim", "8", "--alpha", "2", "--block", "8", "--pairs-n", "0",
-       "--causal", "--backward", "--seconds", "0.01", "--json"},
+      {"bench", "sac", "--n", "40", "--dim", "8", "--alpha", "2", "--pairs-n", "8", "--seconds", "0.01",
+       "--json"},
+      {"bench", "sac", "--n", "40", "--dim", "8", "--alpha", "2", "--source", "sac", "indexer", "--pairs-n",
+       "0", "--causal", "--backward", "--seconds", "0.01", "--json"},
       {"bench", "train", recipe, "--seconds", "0.01", "--json"}};
   for (const auto& command : commands) {
     SCOPED_TRACE(command[1]);

@@ -110,7 +110,7 @@ TEST(RunFile, ResultsHoldTheTablesOfTheDocuments) {
         "84.63 +0.65 .*other data", "75.33 +5.71 .*started from", "68.22 +.*6.24 "})
     EXPECT_THAT(lra.out, testing::ContainsRegex(figure));
   const Call sac = call(scratch, {"compare", results + "sac.jsonl", "--seeds"});
-  EXPECT_THAT(sac.out, testing::ContainsRegex("edge-credit +1500 +99.70 ± 0.29 \\(3\\)"));
+  EXPECT_THAT(sac.out, testing::ContainsRegex("counterfactual +1000 +99.80 ± 0.11 \\(3\\)"));
   const Call lm = call(scratch, {"compare", results + "lm.jsonl"});
   EXPECT_THAT(lm.out, testing::ContainsRegex("transformer-xl +transformer_xl +2000 +1.8104 +1.9622"));
   const Call tokens = call(scratch, {"compare", results + "repeated-tokens.jsonl"});

@@ -16,7 +16,8 @@ struct Case {
 TEST(Usage, IsExplainedInOneLine) {
   const std::vector<Case> cases = {
       Case{{},
-           "edgewise: expected a command: train, sweep, eval, predict, generate, compare, cost, reproduce, "
+           "edgewise: expected a command: train, sweep, eval, predict, generate, translate, bleu, compare, "
+           "cost, reproduce, "
            "explore, report, "
            "data, "
            "sample, bench "
@@ -36,7 +37,7 @@ TEST(Usage, IsExplainedInOneLine) {
            "edgewise eval: --draws: expected a whole number of at least 1; got '-1'; see edgewise eval "
            "--help"},
       Case{{"eval", "x", "--checkpoint", "lats"},
-           "edgewise eval: --checkpoint: expected best or last; got 'lats'; did you mean last?"},
+           "edgewise eval: --checkpoint: expected mean, best or last; got 'lats'; did you mean last?"},
       Case{{"data", "listops", "--out", "x", "--train", "many"},
            "edgewise data listops: --train: expected a whole number of at least 1; got 'many'; see "
            "edgewise data "

@@ -11,3 +11,10 @@ step(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK} -G ${GENERATOR} -DCMAKE_CXX_COMPIL
 step(${CMAKE_COMMAND} --build ${WORK})
 step(${WORK}/consumer)
 step(${PREFIX}/bin/edgewise --version)
+if(NOT EXISTS "${PREFIX}/share/edgewise/recipes/demo/edgewise.toml")
+  message(FATAL_ERROR "expected the recipes in ${PREFIX}/share/edgewise/recipes")
+endif()
+if(PYTHON)  # the installed package with the installed library, whatever the tree's build offers
+  step(${CMAKE_COMMAND} -E env --unset=EDGEWISE_LIBRARY "PYTHONPATH=${PREFIX}/${LIBDIR}/python" ${PYTHON} -c
+    "import edgewise; print(edgewise.library_path); assert str(edgewise.library_path).startswith('${PREFIX}/')")
+endif()

@@ -22,15 +22,16 @@ double distance(const at::Tensor& found, const at::Tensor& expected) {
 // Queries and keys side by side, as a projection leaves them: [B, N, 3 H D].
 struct Projected {
   at::Tensor all;
-  int64_t heads;
+  int64_t heads, dim;
 
-  Projected(int64_t batch, int64_t given_heads, int64_t tokens)
-      : all(kit::randn({batch, tokens, 3 * given_heads * 32}, 1)
+  Projected(int64_t batch, int64_t given_heads, int64_t tokens, int64_t given_dim = 32)
+      : all(kit::randn({batch, tokens, 3 * given_heads * given_dim}, 1)
                 .to(at::kCUDA, at::kBFloat16)
                 .requires_grad_()),
-        heads(given_heads) {}
+        heads(given_heads),
+        dim(given_dim) {}
   at::Tensor part(const at::Tensor& from, int64_t n) const {
-    return from.unflatten(2, {3, heads, 32}).select(2, n).transpose(1, 2);
+    return from.unflatten(2, {3, heads, dim}).select(2, n).transpose(1, 2);
   }
   at::Tensor query() const { return part(all, 0); }
   at::Tensor key() const { return part(all, 1); }
@@ -56,9 +57,10 @@ ops::MembershipInput input_of(const SbmEdges& sbm, const at::Tensor& query, cons
 }
 
 TEST_F(CudaMemberships, AreThoseOfTheModule) {
-  for (const int64_t tokens : {1, 40, 513, 3000}) {
-    const SbmEdges sbm = module(3);
-    const Projected nodes(2, 3, tokens);
+  for (const auto& [tokens, dim] :
+       {std::pair<int64_t, int64_t>{1, 32}, {40, 32}, {513, 32}, {3000, 32}, {1, 64}, {40, 64}, {3000, 64}}) {
+    const SbmEdges sbm = module(3, dim);
+    const Projected nodes(2, 3, tokens, dim);
     const at::Tensor mask = at::arange(tokens, at::kCUDA).remainder(3).eq(0).expand({2, tokens}),
                      weights = kit::randn({2, 2, 3, tokens, 32}, 5).to(at::kCUDA),
                      of_expected = kit::randn({3}, 6).to(at::kCUDA) / static_cast<double>(tokens);
@@ -84,7 +86,7 @@ TEST_F(CudaMemberships, AreThoseOfTheModule) {
     for (size_t n = 0; n < found.size(); ++n)
       EXPECT_TRUE(at::equal(found[n], again[n])) << tokens << " " << n;
 
-    SbmEdges wide = module(3);
+    SbmEdges wide = module(3, dim);
     wide->to(at::kCPU, at::kDouble);
     const at::Tensor all = nodes.all.detach().to(at::kCPU, at::kDouble).requires_grad_();
     const at::Tensor query = wide->membership(nodes.part(all, 0)),
@@ -139,8 +141,8 @@ TEST_F(CudaMemberships, OfOtherShapesAreLeftToTorch) {
   EXPECT_FALSE(with_mask(at::ones({1, 49}, at::TensorOptions(at::kCUDA).dtype(at::kBool))));
   EXPECT_FALSE(with_mask(at::ones({1, 50}, at::kBool)));
   EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2), nodes.query(), Projected(2, 2, 50).key())));
-  const at::Tensor wide = at::zeros({1, 2, 50, 64}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16));
-  EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2, 64), wide, wide)));
+  const at::Tensor wide = at::zeros({1, 2, 50, 128}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16));
+  EXPECT_FALSE(ops::cuda_takes_memberships(input_of(module(2, 128), wide, wide)));
   EXPECT_FALSE(ops::cuda_takes_memberships(
       input_of(module(2), nodes.query().to(at::kFloat), nodes.key().to(at::kFloat))));
 }

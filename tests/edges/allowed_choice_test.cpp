@@ -149,7 +149,10 @@ TEST(AllowedChoice, SourcesThatPromiseToKeepToTheMasksDo) {
       sac([](SacEdgesOptions&) {}),
       sac([](SacEdgesOptions& o) { o.self_edges = SelfEdges::kAlways; }),
       sac([](SacEdgesOptions& o) { o.candidates = std::make_shared<CarelessEdges>(); }),
-      sac([](SacEdgesOptions& o) { o.walk = SacWalk::kPairs; })};
+      sac([](SacEdgesOptions& o) {
+        o.walk = SacWalk::kPairs;
+        o.estimator = SacEstimator::kPaired;
+      })};
   for (const EdgeSourcePtr& source : sources)
     for (const bool training : {true, false}) {
       source->train(training);

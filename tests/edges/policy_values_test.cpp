@@ -32,7 +32,8 @@ TEST(PolicyValues, EntropyIsAMeanOverPredictions) {
     // Two predictions a query, among n keys and among n - 1; 6 queries in the first item, 4 in the second.
     for (const auto& [item, keys] : {std::pair{0, 6.0}, std::pair{1, 4.0}}) {
       EXPECT_NEAR(policy.entropy[item].item<double>(), (std::log(keys) + std::log(keys - 1)) / 2, 1e-12);
-      EXPECT_NEAR(policy.log_prob[item].item<double>(), -keys * (std::log(keys) + std::log(keys - 1)), 1e-10);
+      EXPECT_NEAR(policy.log_prob[item].sum().item<double>(), -keys * (std::log(keys) + std::log(keys - 1)),
+                  1e-10);
     }
   }
 }
@@ -47,8 +48,8 @@ TEST(PolicyValues, RewardsAreScaledByOneOverTheirDeviation) {
   EXPECT_NEAR(policy.reward_scale.item<double>(), 1.0 / 4, 1e-9);
   EXPECT_NEAR(policy.baseline[0].item<double>(), -5, 1e-9);
   const at::Tensor loss = policy_loss(policy, torch::tensor({-4.0, -7.0}, at::kDouble));
-  EXPECT_NEAR(loss[0].item<double>(), -(1.0 / 4) * policy.log_prob[0].item<double>(), 1e-9);
-  EXPECT_NEAR(loss[1].item<double>(), (2.0 / 4) * policy.log_prob[1].item<double>(), 1e-9);
+  EXPECT_NEAR(loss[0].item<double>(), -(1.0 / 4) * policy.log_prob[0].sum().item<double>(), 1e-9);
+  EXPECT_NEAR(loss[1].item<double>(), (2.0 / 4) * policy.log_prob[1].sum().item<double>(), 1e-9);
 }
 
 // Padding is no key: an item with few valid ones may probe a larger share of its pairs for the same budget.

@@ -18,15 +18,14 @@ using kit::sac_options;
 using kit::sac_predictor;
 using kit::sac_request;
 using kit::same_edges;
-using kit::WalkKind;
 
 at::Tensor causal_mask(int64_t n) {
   return at::ones({n, n}, at::kBool).tril();
 }
 
-class Walks : public testing::TestWithParam<WalkKind> {};
-INSTANTIATE_TEST_SUITE_P(All, Walks, testing::Values(kit::kRooted, kit::kPairs, kit::kBlocks),
-                         [](const auto& given) { return std::string(given.param.name); });
+class Walks : public testing::TestWithParam<SacWalk> {};
+INSTANTIATE_TEST_SUITE_P(All, Walks, testing::Values(SacWalk::kRooted, SacWalk::kPairs),
+                         [](const auto& given) { return std::string(to_string(given.param)); });
 
 TEST_P(Walks, ChooseOnlyCandidatesAndSpendTheBudget) {
   for (const bool training : {true, false}) {
@@ -40,7 +39,7 @@ TEST_P(Walks, ChooseOnlyCandidatesAndSpendTheBudget) {
     const at::Tensor valid = *request.key_mask;
     const at::Tensor allowed = causal_mask(9) & valid.view({3, 1, 1, 9}) & valid.view({3, 1, 9, 1});
     EXPECT_FALSE((mask & ~allowed).any().item<bool>());
-    if (GetParam().rooted()) {
+    if (GetParam() == SacWalk::kRooted) {
       EXPECT_TRUE(at::equal(edges.degrees().select(1, 0), allowed.sum(-1).squeeze(1).clamp_max(3)));
     } else {
       // Item 0 has 45 candidates and makes 27 edges; item 1 makes 18 of its 21.
@@ -148,8 +147,8 @@ struct PlainPredictor {
     std::tie(h, c) = at::lstm_cell(input.unsqueeze(0), {h, c}, p.lstm_weight_ih[g].t(),
                                    p.lstm_weight_hh[g].t(), p.lstm_bias[g], at::zeros_like(p.lstm_bias[g]));
   }
-  at::Tensor score(const at::Tensor& node_of, int64_t bucket, bool of_block = false) const {  // < 0: a source
-    const at::Tensor& table = of_block ? p.block_distance_table : p.distance_table;
+  at::Tensor score(const at::Tensor& node_of, int64_t bucket) const {  // < 0: a source
+    const at::Tensor& table = p.distance_table;
     const at::Tensor state = h[0];
     at::Tensor result = p.options.scorer == SacScorer::kDot
                             ? state.dot(node_of)
@@ -165,18 +164,17 @@ struct PlainPredictor {
   }
 };
 
-using LogProbCase = std::tuple<WalkKind, SacScorer, DistanceEncoding>;
+using LogProbCase = std::tuple<SacWalk, SacScorer, DistanceEncoding>;
 class LogProbabilities : public testing::TestWithParam<LogProbCase> {};
 INSTANTIATE_TEST_SUITE_P(All, LogProbabilities,
-                         testing::Combine(testing::Values(kit::kRooted, kit::kPairs, kit::kBlocks),
+                         testing::Combine(testing::Values(SacWalk::kRooted, SacWalk::kPairs),
                                           testing::Values(SacScorer::kDot, SacScorer::kMlp),
                                           testing::Values(DistanceEncoding::kNone, DistanceEncoding::kBias,
                                                           DistanceEncoding::kVector)));
 
 TEST_P(LogProbabilities, EqualPlainLoops) {
-  const auto [kind, scorer, distance] = GetParam();
-  const SacWalk walk = kind.walk;
-  SacEdgesOptions options = sac_options(2, kind, 2);
+  const auto [walk, scorer, distance] = GetParam();
+  SacEdgesOptions options = sac_options(2, walk, 2);
   options.scorer = scorer;
   options.distance = distance;
   options.sharing = SacSharing::kPerHead;
@@ -187,7 +185,6 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
   const sac::WalkInputs inputs = source->walk_inputs(request);
   const sac::WalkResult result = source->walk(inputs, request, WalkDecoding::kSample);
   const at::Tensor buckets = sac::distance_buckets(request, 6, 8);
-  const at::Tensor block_buckets = sac::block_distance_buckets(request, 6, 8, 3);
   for (int64_t b = 0; b < 2; ++b) {
     for (int64_t g = 0; g < 2; ++g) {
       std::vector<at::Tensor> nodes;
@@ -220,26 +217,7 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
         walkers[w].step(input[w]);
         std::vector<at::Tensor> scores;
         size_t chosen = 0;
-        const int64_t size = kind.block > 0 ? kind.block : 5;
-        if (kind.block > 0) {
-          // The block first, by the mean of all that was a candidate in it.
-          std::vector<at::Tensor> blocks;
-          size_t block = 0;
-          for (int64_t n = 0; n * size <= i; ++n) {
-            std::vector<at::Tensor> members;
-            bool open = false;
-            for (int64_t t = n * size; t <= std::min(i, (n + 1) * size - 1); ++t) {
-              members.push_back(nodes[static_cast<size_t>(t)]);
-              open = open || !gone.contains({i, t});
-            }
-            if (!open) continue;
-            if (n == j / size) block = blocks.size();
-            blocks.push_back(
-                walkers[w].score(at::stack(members).mean(0), block_buckets[i][n].item<int64_t>(), true));
-          }
-          expected = expected + PlainPredictor::log_prob(blocks, block);
-        }
-        for (int64_t t = j / size * size; t <= std::min(i, (j / size + 1) * size - 1); ++t) {
+        for (int64_t t = 0; t <= i; ++t) {
           if (gone.contains({i, t})) continue;
           if (t == j) chosen = scores.size();
           scores.push_back(walkers[w].score(nodes[static_cast<size_t>(t)], buckets[i][t].item<int64_t>()));
@@ -255,18 +233,16 @@ TEST_P(LogProbabilities, EqualPlainLoops) {
 }
 
 TEST_P(LogProbabilities, GradientsMatchFiniteDifferences) {
-  const auto [kind, scorer, distance] = GetParam();
-  SacEdgesOptions options = sac_options(1, kind, 2);
+  const auto [walk, scorer, distance] = GetParam();
+  SacEdgesOptions options = sac_options(1, walk, 2);
   options.scorer = scorer;
   options.distance = distance;
   SacEdges source = sac_predictor(options, 8, 1);
   EdgeRequest request = sac_request(2, 1, 4);
   const sac::WalkResult actions = source->walk(source->walk_inputs(request), request, WalkDecoding::kSample);
-  const auto objective = [&, in_blocks = kind.block > 0] {
+  const auto objective = [&] {
     const sac::WalkResult again = given_walk(source, source->walk_inputs(request), actions);
-    const at::Tensor sum = (again.log_prob * kit::randn(again.log_prob.sizes(), 4, at::kDouble)).sum();
-    // In blocks the entropy's gradient is right on average over draws: BlockEntropy.
-    return in_blocks ? sum : sum + again.entropy.sum();
+    return (again.log_prob * kit::randn(again.log_prob.sizes(), 4, at::kDouble)).sum() + again.entropy.sum();
   };
   objective().backward();
   for (const auto& item : source->named_parameters()) {
@@ -289,7 +265,7 @@ TEST_P(LogProbabilities, GradientsMatchFiniteDifferences) {
 TEST_P(Walks, SamplesFollowTheirProbabilities) {
   constexpr int64_t kItems = 6000;
   SacEdgesOptions options = sac_options(1, GetParam(), 1);
-  options.budget = !GetParam().rooted() ? 1 : 0;
+  options.budget = GetParam() == SacWalk::kPairs ? 1 : 0;
   SacEdges source = sac_predictor(options, 7, 1);
   EdgeRequest request = sac_request(1, 1, 4);
   request.query = request.query.expand({kItems, 1, 4, 4});
@@ -297,7 +273,7 @@ TEST_P(Walks, SamplesFollowTheirProbabilities) {
   request.tokens = request.tokens.expand({kItems, 4, 4});
   const torch::NoGradGuard guard;
   const sac::WalkResult result = source->walk(source->walk_inputs(request), request, WalkDecoding::kSample);
-  const int64_t walkers = GetParam().rooted() ? 4 : 1;
+  const int64_t walkers = GetParam() == SacWalk::kRooted ? 4 : 1;
   for (int64_t w = 0; w < walkers; ++w) {
     const at::Tensor place =
         result.source.select(2, w).flatten() * 4 + result.destination.select(2, w).flatten();
@@ -336,7 +312,7 @@ double best_log_prob(const SacEdges& source, const EdgeRequest& request, int64_t
 }
 
 TEST_P(Walks, BeamFindsTheLikeliestWalk) {
-  const bool rooted = GetParam().rooted();
+  const bool rooted = GetParam() == SacWalk::kRooted;
   SacEdgesOptions options = sac_options(1, GetParam(), 2);
   options.budget = rooted ? 0 : 2;
   const torch::NoGradGuard guard;
@@ -430,17 +406,12 @@ TEST(SacEdges, DistanceDecayBeginsNearby) {
   options.distance_buckets = 8;
   options.max_distance = 16;
   options.distance_decay = 2;
-  options.destinations = SacDestinations::kBlocks;
-  options.block_size = 3;
   const SacEdges edges(options);
-  // The nearest distances of the buckets are 0, 1, 2 and 6 on either side; blocks are three times as far.
-  for (const auto& [table, unit] :
-       {std::pair{edges->distance_table, 1.0}, std::pair{edges->block_distance_table, 3.0}})
-    for (int64_t bucket = 0; bucket < 8; ++bucket)
-      EXPECT_FLOAT_EQ(
-          table[0][bucket].item<float>(),
-          static_cast<float>(
-              -2 * std::log1p(unit * std::vector<double>{0, 1, 2, 6}[static_cast<size_t>(bucket % 4)])));
+  // The nearest distances of the buckets are 0, 1, 2 and 6 on either side.
+  for (int64_t bucket = 0; bucket < 8; ++bucket)
+    EXPECT_FLOAT_EQ(edges->distance_table[0][bucket].item<float>(),
+                    static_cast<float>(
+                        -2 * std::log1p(std::vector<double>{0, 1, 2, 6}[static_cast<size_t>(bucket % 4)])));
   options.distance = DistanceEncoding::kVector;
   EXPECT_THAT(kit::message_of([&] { SacEdges refused(options); }), testing::HasSubstr("distance_decay"));
 }
@@ -497,9 +468,8 @@ TEST(SacEdges, MemoryBeforeTheQueries) {
   EXPECT_TRUE(same_edges(sac_predictor(options)->choose(request).edges, FullEdges().choose(request).edges));
 }
 
-// The mean of a block must not show a query what comes after it.
 TEST_P(Walks, CausalChoicesDoNotFeelTheFuture) {
-  if (!GetParam().rooted()) GTEST_SKIP() << "the source of a pair is chosen among all queries";
+  if (GetParam() == SacWalk::kPairs) GTEST_SKIP() << "the source of a pair is chosen among all queries";
   for (const bool fused : {false, true}) {
     SacEdgesOptions options = sac_options(1, GetParam(), 2);
     options.fused = fused;
@@ -511,11 +481,12 @@ TEST_P(Walks, CausalChoicesDoNotFeelTheFuture) {
       request.tokens.narrow(1, 8, 5).add_(future);
       const EdgeChoice choice = source->choose(request);
       const at::Tensor first = choice.edges.to_mask().narrow(2, 0, 8);
-      return std::pair(first, choice.learner->values.narrow(0, 0, 1 + 7 * 2).clone());
+      return std::pair(first, choice.policy->log_prob.narrow(1, 0, 8).detach());
     };
     const auto before = rows(0), after = rows(3);
     EXPECT_TRUE(at::equal(before.first, after.first));
-    EXPECT_TRUE(at::allclose(before.second, after.second, 1e-12, 1e-12)) << "log-probabilities of item 0";
+    EXPECT_TRUE(at::allclose(before.second, after.second, 1e-12, 1e-12))
+        << "log-probabilities of the queries before";
   }
 }
 
@@ -523,12 +494,6 @@ TEST(SacEdges, RefusesWhatDoesNotFit) {
   EXPECT_THROW(SacEdges(sac_options(1, SacWalk::kRooted, 0)), c10::ValueError);
   SacEdgesOptions options = sac_options(1, SacWalk::kPairs, 1);
   options.estimator = SacEstimator::kDistillation;
-  EXPECT_THROW(SacEdges{options}, c10::ValueError);
-  options = sac_options(1, kit::kBlocks, 1);
-  options.block_size = 0;
-  EXPECT_THROW(SacEdges{options}, c10::ValueError);
-  options.block_size = 4;
-  options.walk = SacWalk::kPairs;
   EXPECT_THROW(SacEdges{options}, c10::ValueError);
   SacEdges source = sac_predictor(sac_options(2, SacWalk::kRooted, 1));
   EXPECT_THROW(source->choose(sac_request(1, 1, 4)), c10::ValueError);

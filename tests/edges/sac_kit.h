@@ -23,25 +23,14 @@ inline EdgeRequest sac_request(int64_t batch, int64_t heads, int64_t tokens,
 // A predictor with large random weights, so that its distributions are far from uniform.
 inline SacEdges sac_predictor(SacEdgesOptions options, uint64_t seed = 7, double scale = 2) {
   torch::manual_seed(seed);
+  // Of an edge that may be chosen twice the walk has no probability.
+  if (options.duplicates && options.estimator == SacEstimator::kCounterfactual)
+    options.estimator = SacEstimator::kPaired;
   SacEdges result(std::move(options));
   const torch::NoGradGuard guard;
   for (at::Tensor& parameter : result->parameters()) parameter.normal_(0, 0.5 * scale);
   result->to(at::kDouble);
   return result;
-}
-
-// Walks and how they predict destinations; block 0: among all keys.
-struct WalkKind {
-  const char* name;
-  SacWalk walk;
-  int64_t block = 0;
-
-  bool rooted() const { return walk == SacWalk::kRooted; }
-};
-inline constexpr WalkKind kRooted{"rooted", SacWalk::kRooted}, kPairs{"pairs", SacWalk::kPairs},
-    kBlocks{"blocks", SacWalk::kRooted, 3};
-inline void PrintTo(const WalkKind& kind, std::ostream* stream) {
-  *stream << kind.name;
 }
 
 inline SacEdgesOptions sac_options(int64_t heads, SacWalk walk, int64_t alpha) {
@@ -51,15 +40,7 @@ inline SacEdgesOptions sac_options(int64_t heads, SacWalk walk, int64_t alpha) {
   result.alpha = alpha;
   result.distance_buckets = 6;
   result.max_distance = 8;
-  return result;
-}
-
-inline SacEdgesOptions sac_options(int64_t heads, const WalkKind& kind, int64_t alpha) {
-  SacEdgesOptions result = sac_options(heads, kind.walk, alpha);
-  if (kind.block > 0) {
-    result.destinations = SacDestinations::kBlocks;
-    result.block_size = kind.block;
-  }
+  if (walk == SacWalk::kPairs) result.estimator = SacEstimator::kPaired;
   return result;
 }
 
@@ -67,9 +48,7 @@ inline SacEdgesOptions sac_options(int64_t heads, const WalkKind& kind, int64_t 
 inline sac::WalkResult given_walk(const SacEdges& source, const sac::WalkInputs& inputs,
                                   const sac::WalkResult& actions) {
   const bool rooted = source->options.walk == SacWalk::kRooted;
-  const int64_t block =
-      source->options.destinations == SacDestinations::kBlocks ? source->options.block_size : 0;
-  const sac::Chooser given = sac::given_chooser(actions, source->options.walk, block);
+  const sac::Chooser given = sac::given_chooser(actions, source->options.walk);
   return rooted ? sac::rooted_walk(*source, inputs, given) : sac::pairs_walk(*source, inputs, given);
 }
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/edge_plan.h"
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "kit/devices.h"
 #include "kit/message_of.h"
 #include "kit/other_bytes.h"

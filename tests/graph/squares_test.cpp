@@ -1,5 +1,5 @@
 // Squares against dense masks: conversions, the transposed list, set operations, counts, and what is refused.
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/edge_plan.h"
-#include "graph/tiles.h"
+#include "graph/tiles/tiles.h"
 #include "kernels/bit_tiles.h"
 #include "kit/devices.h"
 #include "kit/random_inputs.h"

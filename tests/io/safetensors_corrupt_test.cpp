@@ -104,6 +104,42 @@ TEST_F(CorruptSafetensors, EveryBitFlipOfTheHeaderIsSurvived) {
   EXPECT_GT(refused, static_cast<int>(header_size) * 8 / 2);
 }
 
+// With checksums no flipped bit of the file reads as other numbers or another text.
+TEST_F(CorruptSafetensors, ChecksumsNoticeEveryBitFlip) {
+  const TensorFile file{{{"a", at::arange(5, at::kFloat)},
+                         {"b", at::ones({2, 2}, at::kBFloat16)},
+                         {"none", at::empty({0})},
+                         {"a0", at::empty({0}, at::kLong)},
+                         {"z0", at::empty({0}, at::kBFloat16)}},
+                        {{"recipe", "[data]"}}};
+  const kit::ScratchFolder scratch;
+  const std::filesystem::path path = scratch.file("summed.safetensors");
+  save_safetensors(path, file, /*checksums=*/true);
+  const std::string whole = read_file(path);
+  const TensorFile back = load_safetensors(path);
+  EXPECT_TRUE(at::equal(back.tensors.at("a"), file.tensors.at("a")));
+  EXPECT_EQ(back.metadata.at("recipe"), "[data]");
+  int64_t unnoticed = 0;
+  for (size_t bit = 64; bit < 8 * whole.size(); ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+    try {
+      const TensorFile read = load_safetensors(path);
+      // A flip in the name of the checksums' entry: nothing is compared, and nothing else is damaged.
+      if (!read.metadata.contains("edgewise.crc32c")) {
+        for (const auto& [name, tensor] : file.tensors)
+          EXPECT_TRUE(at::equal(read.tensors.at(name), tensor)) << bit;
+        EXPECT_EQ(read.metadata.at("recipe"), "[data]") << bit;
+        continue;
+      }
+      ++unnoticed;
+    } catch (const c10::Error&) {
+    }
+  }
+  EXPECT_EQ(unnoticed, 0);
+}
+
 TEST_F(CorruptSafetensors, RandomBytes) {
   uint64_t state = 1;
   for (int trial = 0; trial < 300; ++trial) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "kit/random_inputs.h"
 #include "ops/squares/square_attention.h"
 

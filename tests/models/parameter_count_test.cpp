@@ -67,7 +67,7 @@ TEST(ParameterNames, NoNormMeansNoLayerNormAtAll) {
   ClassifierOptions options;
   options.encoder.vocabulary = 8;
   options.encoder.max_length = 4;
-  options.encoder.norm = false;
+  options.encoder.style.norm = false;
   options.encoder.positions = Positions::kNone;
   for (const auto& item : TokenClassifier(options)->named_parameters()) {
     EXPECT_EQ(item.key().find("norm"), std::string::npos) << item.key();

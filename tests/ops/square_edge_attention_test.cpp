@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "kit/message_of.h"
 #include "kit/square_cases.h"
 

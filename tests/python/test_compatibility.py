@@ -253,11 +253,14 @@ def test_sharded_parameters_in_two_processes(attention, tmp_path):
     attention.dropout = 0.0
     attention.eval()  # both processes draw the same edges
     expected = copy.deepcopy(attention)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the processes have: sums in another order may choose another edge
     optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
     for number in range(3):
         optimizer.zero_grad()
         step(expected, tokens_of(number))
         optimizer.step()
+    torch.set_num_threads(threads)
     processes.spawn(_train_sharded, (attention, str(tmp_path / "meeting"), str(tmp_path)), nprocs=2)
     for rank in range(2):
         for (name, a), b in zip(expected.named_parameters(), torch.load(tmp_path / f"{rank}.pt")):
@@ -307,14 +310,38 @@ def test_record_sees_compiled_layers(attention):
     torch.testing.assert_close(traced.density, eager.density)
 
 
-def test_packed_sequences_are_block_diagonal_edges():
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_sequences_are_block_diagonal_edges(causal):
     lengths = [5, 12, 3]
-    sequence = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
-    edges = EdgeSet.from_mask(sequence[:, None] == sequence[None])
+    edges = EdgeSet.block_diagonal(lengths, causal=causal)
     q, k, v = (torch.randn(1, 2, 20, 4) for _ in range(3))
     packed = edge_attention(q, k, v, edges)
     for x in zip(*(x.split(lengths, 2) for x in (packed, q, k, v))):
-        torch.testing.assert_close(x[0], nn.functional.scaled_dot_product_attention(*x[1:]))
+        torch.testing.assert_close(x[0], nn.functional.scaled_dot_product_attention(*x[1:], is_causal=causal))
+
+
+def test_nested_tensors_are_packed_sequences():
+    """Jagged ones hold their sequences packed, and the offsets between them. Gradients reach the nested tensor."""
+    sequences = [torch.randn(length, 3, 2, 4) for length in (5, 12, 3)]  # of each: [length, q k v, heads, head dim]
+    nested = torch.nested.nested_tensor(sequences, layout=torch.jagged, requires_grad=True)
+    q, k, v = nested.values().permute(1, 2, 0, 3).unsqueeze(1)           # [1, heads, tokens of all, head dim] each
+    out = edge_attention(q, k, v, EdgeSet.block_diagonal(nested.offsets().diff()))
+    answer = torch.nested.nested_tensor_from_jagged(out[0].transpose(0, 1), nested.offsets())
+    for one, given in zip(answer.unbind(), sequences):
+        q, k, v = given.permute(1, 2, 0, 3).unsqueeze(1)
+        torch.testing.assert_close(one, nn.functional.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
+    out.square().sum().backward()
+    assert all(x.isfinite().all() and x.abs().sum() > 0 for x in nested.grad.unbind())
+
+
+def test_inputs_that_are_not_contiguous(attention):
+    attention.eval()
+    x = torch.randn(2, 40, 32)
+    strange = torch.randn(2, 32, 80).transpose(1, 2)[:, ::2]
+    strange.copy_(x)
+    assert not strange.is_contiguous()
+    mask = torch.zeros(40, 2, dtype=torch.bool).T
+    torch.testing.assert_close(attention(strange, key_padding_mask=mask)[0], attention(x, key_padding_mask=mask.contiguous())[0])
 
 
 def test_lengths_that_change(attention):
@@ -335,6 +362,28 @@ def test_trains_on_cuda(attention):
         assert loss.isfinite()
     compiled = torch.compile(attention, fullgraph=True)
     compiled(x)[0].sum().backward()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("attention", ["pattern", "pattern in squares"], indirect=True)
+def test_cuda_graph_of_a_pattern(attention):
+    """Replayed with other inputs, it gives what eager calls give."""
+    attention.cuda().eval().bfloat16()
+    place = torch.randn(2, 128, 32, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        aside = torch.cuda.Stream()
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                attention(place)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = attention(place)[0]
+        for _ in range(3):
+            x = torch.randn_like(place)
+            place.copy_(x)
+            graph.replay()
+            torch.testing.assert_close(out, attention(x)[0])
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if "pattern" not in name])

@@ -52,6 +52,16 @@ def test_window_in_squares_is_all_squares_that_it_touches(length, width):
     assert edges.unit == 16 and torch.equal(edges.to_dense()[0, 0], expected)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [[5, 12, 3], [1], [0, 4, 0], []])
+def test_block_diagonal(lengths, causal):
+    sequence = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths, dtype=torch.int64))
+    expected = sequence[:, None] == sequence[None]
+    expected = expected.tril() if causal else expected
+    for given in (lengths, torch.tensor(lengths, dtype=torch.int32)):
+        assert torch.equal(EdgeSet.block_diagonal(given, causal=causal).to_dense()[0, 0], expected)
+
+
 def test_squares():
     chosen = random_mask(2, 3, 3, 4)
     edges = EdgeSet.from_squares(chosen, (2, 3, 40, 50))
@@ -113,6 +123,7 @@ def test_block_mask_for_flex_attention_has_the_same_pairs():
 
 
 @pytest.mark.parametrize("make, error, message", [
+    (lambda: EdgeSet.block_diagonal([3, -1]), ValueError, "lengths of at least 0; got -1"),
     (lambda: EdgeSet.from_mask(torch.zeros(3, 3)), ValueError, "expected a bool mask"),
     (lambda: EdgeSet.from_mask(torch.zeros(3, dtype=torch.bool)), ValueError, "expected a bool mask"),
     (lambda: EdgeSet.from_csr(torch.tensor([0, 1]), torch.tensor([7]), (1, 1, 1, 3)), IndexError, r"columns in \[0, 3\)"),

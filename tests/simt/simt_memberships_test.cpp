@@ -13,7 +13,7 @@ using namespace simt_kit;
 using kernels::Bf16;
 
 struct Case {
-  int64_t batch, heads, queries, keys;
+  int64_t dim, batch, heads, queries, keys;
   bool masked, with_grads, with_sums;
 };
 
@@ -23,18 +23,19 @@ at::Tensor held(at::IntArrayRef shape, int64_t seed, double scale) {
 }
 
 void check(const Case& c) {
-  constexpr int64_t kWidth = 32;
-  const at::Tensor q = held({c.batch, c.heads, c.queries, kWidth}, 1, 1).to(at::kBFloat16),
-                   k = held({c.batch, c.heads, c.keys, kWidth}, 2, 1).to(at::kBFloat16),
-                   weight1 = held({kWidth, kWidth}, 3, 0.2), bias1 = held({kWidth}, 4, 0.2),
-                   weight2 = held({kWidth, kWidth}, 5, 0.2), bias2 = held({kWidth}, 6, 0.2),
-                   clusters = held({c.heads, kWidth, kWidth}, 7, 0.3),
-                   blocks = held({c.heads, kWidth, kWidth}, 8, 0.1);
+  constexpr int64_t kClusters = kernels::cuda::kMembershipClusters;
+  const int64_t dim = c.dim;
+  const at::Tensor q = held({c.batch, c.heads, c.queries, dim}, 1, 1).to(at::kBFloat16),
+                   k = held({c.batch, c.heads, c.keys, dim}, 2, 1).to(at::kBFloat16),
+                   weight1 = held({dim, dim}, 3, 0.2), bias1 = held({dim}, 4, 0.2),
+                   weight2 = held({dim, dim}, 5, 0.2), bias2 = held({dim}, 6, 0.2),
+                   clusters = held({c.heads, kClusters, dim}, 7, 0.3),
+                   blocks = held({c.heads, kClusters, kClusters}, 8, 0.1);
   const at::Tensor query_mask = kit::rand({c.batch, c.queries}, 9) > 0.3,
                    key_mask = kit::rand({c.batch, c.keys}, 10) > 0.3;
-  const at::Tensor query_grad = held(q.sizes(), 11, 1).to(at::kBFloat16),
-                   side_grad = held(k.sizes(), 12, 1).to(at::kBFloat16),
-                   sum_grads = held({2, c.batch, c.heads, kWidth}, 13, 1);
+  const at::Tensor query_grad = held({c.batch, c.heads, c.queries, kClusters}, 11, 1).to(at::kBFloat16),
+                   side_grad = held({c.batch, c.heads, c.keys, kClusters}, 12, 1).to(at::kBFloat16),
+                   sum_grads = held({2, c.batch, c.heads, kClusters}, 13, 1);
 
   // What is expected.
   std::vector<at::Tensor> leaves;
@@ -57,16 +58,16 @@ void check(const Case& c) {
 
   // The kernels.
   kernels::cuda::MembershipInputs in;
-  in.batch = c.batch, in.heads = c.heads, in.tokens[0] = c.queries, in.tokens[1] = c.keys;
+  in.batch = c.batch, in.heads = c.heads, in.dim = dim, in.tokens[0] = c.queries, in.tokens[1] = c.keys;
   in.nodes[0] = view<Bf16>(q), in.nodes[1] = view<Bf16>(k);
   if (c.masked) in.masks[0] = graph::bool_bytes(query_mask), in.masks[1] = graph::bool_bytes(key_mask);
   in.weight1 = weight1.const_data_ptr<float>(), in.bias1 = bias1.const_data_ptr<float>();
   in.weight2 = weight2.const_data_ptr<float>(), in.bias2 = bias2.const_data_ptr<float>();
   in.clusters = clusters.const_data_ptr<float>(), in.blocks = blocks.const_data_ptr<float>();
-  const at::Tensor found_q = at::full(q.sizes(), NAN, at::kBFloat16),
-                   found_t = at::full(k.sizes(), NAN, at::kBFloat16),
-                   sum_parts =
-                       at::full({2, c.batch, c.heads, kernels::cuda::membership_sum_parts(in), kWidth}, NAN);
+  const at::Tensor found_q = at::full(query_grad.sizes(), NAN, at::kBFloat16),
+                   found_t = at::full(side_grad.sizes(), NAN, at::kBFloat16),
+                   sum_parts = at::full(
+                       {2, c.batch, c.heads, kernels::cuda::membership_sum_parts(in), kClusters}, NAN);
   kernels::cuda::MembershipParams forward;
   forward.in = in;
   forward.memberships[0] = mutable_view<Bf16>(found_q), forward.memberships[1] = mutable_view<Bf16>(found_t);
@@ -83,63 +84,83 @@ void check(const Case& c) {
   const at::Tensor q_grad = at::full_like(q, NAN), k_grad = at::full_like(k, NAN);
   backward.node_grads[0] = mutable_view<Bf16>(q_grad), backward.node_grads[1] = mutable_view<Bf16>(k_grad);
   backward.parts = kernels::cuda::membership_grad_parts(in);
-  const at::Tensor grad_parts = at::full({c.heads, 2 * backward.parts, kernels::cuda::kMembershipGrads}, NAN);
+  const at::Tensor grad_parts =
+      at::full({c.heads, 2 * backward.parts, kernels::cuda::membership_grads_of(dim)}, NAN);
   backward.grad_parts = grad_parts.mutable_data_ptr<float>();
   ASSERT_EQ(kernels::cuda::launch_membership_grads(backward, nullptr), 0);
   const at::Tensor grads = grad_parts.sum(1), shared = grads.sum(0);
   EXPECT_LT(error(q_grad, leaves[0].grad()), 1e-2);
   EXPECT_LT(error(k_grad, leaves[1].grad()), 1e-2);
-  EXPECT_LT(error(grads.slice(1, 0, 1024).view({c.heads, 32, 32}), leaves[6].grad()), 1e-2);
-  EXPECT_LT(error(grads.slice(1, 1024, 2048).view({c.heads, 32, 32}), leaves[7].grad()), 1e-2);
-  EXPECT_LT(error(shared.slice(0, 2048, 3072).view({32, 32}), leaves[2].grad()), 1e-2);
-  EXPECT_LT(error(shared.slice(0, 3072, 4096).view({32, 32}), leaves[4].grad()), 1e-2);
-  EXPECT_LT(error(shared.slice(0, 4096, 4128), leaves[3].grad()), 1e-2);
-  EXPECT_LT(error(shared.slice(0, 4128, 4160), leaves[5].grad()), 1e-2);
+  // In the order of membership_grads_of.
+  int64_t next = 0;
+  const auto part = [&](const at::Tensor& of, at::IntArrayRef shape) {
+    const int64_t numbers = c10::multiply_integers(shape), first = std::exchange(next, next + numbers);
+    std::vector<int64_t> sizes = shape.vec();
+    if (of.dim() == 2) sizes.insert(sizes.begin(), c.heads);
+    return of.narrow(-1, first, numbers).reshape(sizes);
+  };
+  EXPECT_LT(error(part(grads, {kClusters, dim}), leaves[6].grad()), 1e-2);
+  EXPECT_LT(error(part(grads, {kClusters, kClusters}), leaves[7].grad()), 1e-2);
+  EXPECT_LT(error(part(shared, {dim, dim}), leaves[2].grad()), 1e-2);
+  EXPECT_LT(error(part(shared, {dim, dim}), leaves[4].grad()), 1e-2);
+  EXPECT_LT(error(part(shared, {dim}), leaves[3].grad()), 1e-2);
+  EXPECT_LT(error(part(shared, {dim}), leaves[5].grad()), 1e-2);
+  EXPECT_EQ(next, grads.size(1));
 }
 
 TEST(Memberships, AreThoseOfTheMlp) {
-  check({.batch = 1,
-         .heads = 1,
-         .queries = 16,
-         .keys = 16,
-         .masked = false,
-         .with_grads = true,
-         .with_sums = false});
-  check({.batch = 2,
-         .heads = 3,
-         .queries = 37,
-         .keys = 90,
-         .masked = true,
-         .with_grads = true,
-         .with_sums = true});
+  for (const int64_t dim : {32, 64}) {
+    SCOPED_TRACE(dim);
+    check({.dim = dim,
+           .batch = 1,
+           .heads = 1,
+           .queries = 16,
+           .keys = 16,
+           .masked = false,
+           .with_grads = true,
+           .with_sums = false});
+    check({.dim = dim,
+           .batch = 2,
+           .heads = 3,
+           .queries = 37,
+           .keys = 90,
+           .masked = true,
+           .with_grads = true,
+           .with_sums = true});
+  }
 }
 
 TEST(Memberships, MixByASoftmaxOfAllPairsOfClusters) {
-  const int64_t heads = 3, square = 1024, stride = 2 * square + 7;
-  const at::Tensor clusters = kit::randn({heads, 32, 32}, 1) * 0.4, found = at::full({heads, 32, 32}, NAN),
-                   grads = kit::randn({heads, stride}, 2), cluster_grad = at::full({heads, 32, 32}, NAN);
-  const at::Tensor wide = clusters.to(at::kDouble).requires_grad_();
-  const at::Tensor logits = at::matmul(wide, wide.transpose(1, 2)),
-                   expected = logits.flatten(1).softmax(1).view_as(logits);
-  kernels::cuda::BlockMatrixParams forward;
-  forward.heads = heads, forward.clusters = clusters.const_data_ptr<float>();
-  forward.blocks = found.mutable_data_ptr<float>();
-  ASSERT_EQ(kernels::cuda::launch_block_matrix(forward, nullptr), 0);
-  EXPECT_LT(error(found, expected.detach()), 1e-6);
+  for (const int64_t dim : {32, 64}) {
+    SCOPED_TRACE(dim);
+    const int64_t heads = 3, square = 1024, stride = 32 * dim + square + 7;
+    const at::Tensor clusters = kit::randn({heads, 32, dim}, 1) * 0.4, found = at::full({heads, 32, 32}, NAN),
+                     grads = kit::randn({heads, stride}, 2), cluster_grad = at::full({heads, 32, dim}, NAN);
+    const at::Tensor wide = clusters.to(at::kDouble).requires_grad_();
+    const at::Tensor logits = at::matmul(wide, wide.transpose(1, 2)),
+                     expected = logits.flatten(1).softmax(1).view_as(logits);
+    kernels::cuda::BlockMatrixParams forward;
+    forward.heads = heads, forward.dim = dim, forward.clusters = clusters.const_data_ptr<float>();
+    forward.blocks = found.mutable_data_ptr<float>();
+    ASSERT_EQ(kernels::cuda::launch_block_matrix(forward, nullptr), 0);
+    EXPECT_LT(error(found, expected.detach()), dim == 32 ? 1e-6 : 2e-6);  // logits are sums of D products
 
-  const auto part = [&](int64_t n) { return grads.narrow(1, n * square, square).view({heads, 32, 32}); };
-  (expected * part(1).to(at::kDouble)).sum().backward();
-  kernels::cuda::BlockMatrixGradParams backward;
-  backward.heads = heads, backward.clusters = clusters.const_data_ptr<float>();
-  backward.blocks = found.const_data_ptr<float>();
-  backward.grads = grads.const_data_ptr<float>(), backward.grad_stride = stride;
-  backward.cluster_grad = cluster_grad.mutable_data_ptr<float>();
-  ASSERT_EQ(kernels::cuda::launch_block_matrix_grad(backward, nullptr), 0);
-  EXPECT_LT(error(cluster_grad - part(0), wide.grad()), 1e-3);  // of fp32, after a difference
+    const at::Tensor of_clusters = grads.narrow(1, 0, 32 * dim).view({heads, 32, dim}),
+                     of_blocks = grads.narrow(1, 32 * dim, square).view({heads, 32, 32});
+    (expected * of_blocks.to(at::kDouble)).sum().backward();
+    kernels::cuda::BlockMatrixGradParams backward;
+    backward.heads = heads, backward.dim = dim, backward.clusters = clusters.const_data_ptr<float>();
+    backward.blocks = found.const_data_ptr<float>();
+    backward.grads = grads.const_data_ptr<float>(), backward.grad_stride = stride;
+    backward.cluster_grad = cluster_grad.mutable_data_ptr<float>();
+    ASSERT_EQ(kernels::cuda::launch_block_matrix_grad(backward, nullptr), 0);
+    EXPECT_LT(error(cluster_grad - of_clusters, wide.grad()), 1e-3);  // of fp32, after a difference
+  }
 }
 
 TEST(Memberships, HaveGradientsOfTheirSumsAlone) {
-  check({.batch = 1,
+  check({.dim = 64,
+         .batch = 1,
          .heads = 2,
          .queries = 50,
          .keys = 20,
@@ -149,7 +170,8 @@ TEST(Memberships, HaveGradientsOfTheirSumsAlone) {
 }
 
 TEST(Memberships, OfManyTokensAreAddedUpOverThreadBlocks) {
-  check({.batch = 1,
+  check({.dim = 32,
+         .batch = 1,
          .heads = 1,
          .queries = 1100,
          .keys = 530,

@@ -1,6 +1,6 @@
 // The CUDA kernels over squares, lane by lane on a CPU, against the reference in fp64: every case of
 // kit/square_cases.h in every type.
-#include "graph/joined_squares.h"
+#include "graph/squares/joined_squares.h"
 #include "kernels/philox.h"
 #include "kit/square_cases.h"
 #include "ops/squares/square_launch.h"

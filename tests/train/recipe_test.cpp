@@ -123,10 +123,18 @@ Recipe changed_recipe(const std::string& kind) {
         field.slot(recipe));
   }
   recipe.model.dim = recipe.model.heads * 34;  // fields must still fit together
-  const bool text = attention_kind(kind).needs_text;
-  recipe.data.name = text ? "characters" : "image";  // mask_zero is for pictures,
-  recipe.data.mask_zero = !text;
-  recipe.data.symmetries = text ? "none" : "square";
+  recipe.train.batch_tokens = 0;
+  const bool text = attention_kind(kind).needs_text, graph = attention_kind(kind).over_graph;
+  const bool picture = !text && !graph;
+  recipe.data.name = text ? "characters" : graph ? "graph" : "image";  // mask_zero is for pictures,
+  recipe.data.mask_zero = picture;
+  recipe.data.symmetries = picture ? "square" : "none";
+  if (!graph) {  // splits and metrics for graphs,
+    const DataRecipe defaults;
+    recipe.data.split = defaults.split;
+    recipe.data.normalise = defaults.normalise;
+    recipe.data.metric = defaults.metric;
+  }
   recipe.model.token_dropout = text ? 0 : 0.5;
   recipe.data.validation = "own";   // the other way to validate for texts,
   recipe.data.drop_masked = false;  // which needs the order of tokens
@@ -140,7 +148,9 @@ Recipe changed_recipe(const std::string& kind) {
 TEST(Recipe, ToTomlLoadsBackToTheSame) {
   EXPECT_EQ(parse(to_toml(parse(""))), parse(""));
   for (const std::string& kind : attention_names()) {
-    const Recipe recipe = changed_recipe(kind);
+    Recipe recipe = changed_recipe(kind);
+    const auto& refusal = attention_kind(kind).causal_refusal;  // not every attention has a causal form
+    if (refusal && !refusal(recipe).empty()) recipe.model.causal = false;
     EXPECT_EQ(parse(to_toml(recipe)), recipe) << to_toml(recipe);
   }
 }
@@ -156,8 +166,8 @@ TEST(Recipe, ToTomlTellsWhatTheKindReads) {
 TEST(Recipe, AKeyThatTheKindDoesNotReadIsAnError) {
   EXPECT_EQ(
       complaint("[attention]\nkind = \"window\"\n[sbm]\nclusters = 16"),
-      "r.toml:4: sbm.clusters is not read by attention.kind = window; sbm and window+sbm read it. Leave it "
-      "out, or choose another attention.kind");
+      "r.toml:4: sbm.clusters is not read by attention.kind = window; sbm, window+sbm and graph+sbm read it. "
+      "Leave it out, or choose another attention.kind");
   EXPECT_EQ(
       complaint("", {"tree.step=3"}),
       "--set tree.step=3: tree.step is not read by attention.kind = dense; tree reads it. Leave it out, or "
@@ -194,6 +204,11 @@ TEST(Recipe, KeysOfFormerVersionsAreUnderstood) {
       complaint("[attention]\nkind = \"sbm\"\nshared_mlp = false"),
       "r.toml:3: attention.shared_mlp is gone, and the preset decides it now; found false. A C++ program can "
       "still set it in the options of its module");
+  EXPECT_EQ(parse("[attention]\nkind = \"sac\"\n[sac]\ndestinations = \"all\"\nblock_size = 64"),
+            parse("[attention]\nkind = \"sac\""));
+  EXPECT_THAT(
+      complaint("[attention]\nkind = \"sac\"\n[sac]\ndestinations = \"blocks\""),
+      testing::AllOf(HasSubstr("r.toml:4: sac.destinations is gone"), HasSubstr("attention.unit = 16")));
   EXPECT_THAT(complaint("[model]\nhead_dim = 8"),
               HasSubstr("r.toml:2: model.head_dim is gone: a head is model.dim "));
 }
@@ -219,9 +234,10 @@ TEST(Recipe, UnknownKeysNameThePlaceAndTheNearestKey) {
             "r.toml:2: unknown key 'train.momentum'; all keys: edgewise train --help-recipe");
   EXPECT_EQ(complaint("[optimizer]\nlr = 1"),
             "r.toml:2: unknown section 'optimizer'; expected data, model, attention, window, segments, "
-            "random, sbm, "
-            "sac, linear, "
-            "performer, linformer, nystromformer, reformer, transformer_xl, adaptive_span, tree or train");
+            "random, graph, sbm, "
+            "sac, indexer, linear, "
+            "performer, linformer, nystromformer, reformer, transformer_xl, adaptive_span, tree, train or "
+            "translation");
 }
 
 TEST(Recipe, NumbersReadBackAsTheyWere) {
@@ -266,11 +282,13 @@ TEST(Recipe, ValuesOutOfRangeSayTheRange) {
   EXPECT_THAT(complaint("[train]\nlearning_rate = 0"), HasSubstr("to be above 0; found 0"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = inf"), HasSubstr("to be above 0; found inf"));
   EXPECT_THAT(complaint("[train]\nlearning_rate = nan"), HasSubstr("to be above 0; found nan"));
-  EXPECT_EQ(complaint("[attention]\nkind = \"sparse\""),
-            "r.toml:2: expected attention.kind to be one of dense, full, window, segments, random, sbm, "
-            "window+sbm, sac, "
-            "window+sac, linear, reformer, performer, linformer, nystromformer, "
-            "transformer_xl, adaptive_span, tree; found 'sparse'");
+  EXPECT_EQ(
+      complaint("[attention]\nkind = \"sparse\""),
+      "r.toml:2: expected attention.kind to be one of dense, full, window, segments, random, sbm, "
+      "window+sbm, sac, "
+      "window+sac, indexer, window+indexer, graph, graph+sbm, graph+random, graph+nearest, graph+two_hop, "
+      "linear, reformer, performer, linformer, nystromformer, "
+      "transformer_xl, adaptive_span, tree; found 'sparse'");
 }
 
 TEST(Recipe, FieldsMustFitTogether) {
@@ -356,9 +374,8 @@ TEST(Recipe, HelpNamesEveryKey) {
     EXPECT_THAT(page, HasSubstr("\n## `[" + section + "]`\n"));
   }
   for (const std::string& kind : attention_names()) EXPECT_THAT(help, HasSubstr("\n    " + kind + " "));
-  EXPECT_THAT(
-      help,
-      HasSubstr("\n[sbm]  edges sampled from a stochastic block model; attention.kind = sbm, window+sbm\n"));
+  EXPECT_THAT(help, HasSubstr("\n[sbm]  edges sampled from a stochastic block model; attention.kind = sbm, "
+                              "window+sbm, graph+sbm\n"));
 }
 
 // What ships must load, say what it is, and keep to the published numbers.
@@ -463,6 +480,21 @@ TEST(Recipe, TheSacRecipesLoad) {
       EXPECT_EQ(is_random ? recipe.random.alpha : recipe.sac.alpha, 4) << file.path();
     }
   }
+}
+
+TEST(Recipe, TheRecipesOfRecallLoad) {
+  int64_t count = 0;
+  for (const char* folder : {"/recipes/mqar", "/recipes/needle"})
+    for (const auto& file : std::filesystem::directory_iterator(EDGEWISE_SOURCE_DIR + std::string(folder))) {
+      const Recipe recipe = load_recipe(file.path().string());
+      EXPECT_EQ(parse(to_toml(recipe)), recipe) << file.path();
+      EXPECT_EQ(recipe.model.causal, recipe.attention.kind != "linear") << file.path();
+      ++count;
+    }
+  EXPECT_EQ(count, 13);
+  // What looks ahead has no place in a model that does not.
+  EXPECT_THAT(complaint("[data]\nname = \"needle\"\n[model]\ncausal = true\n[attention]\nkind = \"linear\""),
+              HasSubstr("with model.causal = true a token may not see those after it"));
 }
 
 TEST(NearestName, CountsEdits) {

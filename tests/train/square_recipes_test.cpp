@@ -50,14 +50,15 @@ Recipe tiny(const std::string& kind, std::vector<std::string> more = {}) {
 TEST(SquareRecipes, WhoTakesThemAndWhoDoesNot) {
   for (const std::string& kind : attention_names()) {
     const AttentionKind& found = attention_kind(kind);
-    if (found.needs_text) continue;
+    if (found.needs_text || found.over_graph) continue;  // tests/train/graph_run_test.cpp
     const std::string message = kit::message_of([&] { tiny(kind); });
     if (found.takes_squares) {
       EXPECT_EQ(message, "no error") << kind;
     } else {
-      EXPECT_THAT(message, HasSubstr("attention.unit = 16 with attention.kind full, window, random, sbm or "
-                                     "window+sbm; found it with " +
-                                     kind));
+      EXPECT_THAT(message,
+                  HasSubstr("attention.unit = 16 with attention.kind full, window, random, sbm, "
+                            "window+sbm, sac, window+sac, indexer or window+indexer; found it with " +
+                            kind));
     }
   }
   EXPECT_THAT(kit::message_of([] { parse_recipe("[attention]\nunit = 8\n", "r"); }),
@@ -114,6 +115,10 @@ TEST(SquareRecipes, OfTextsNeedTheirOwnGroup) {
               AllOf(HasSubstr("sbm.self_loops = true"), HasSubstr("window+sbm")));
   EXPECT_EQ(complaint({"attention.kind=sbm", "sbm.self_loops=true"}), "no error");
   EXPECT_EQ(complaint({"attention.kind=window+sbm"}), "no error");
+  for (const std::string kind : {"sac", "indexer"}) {
+    EXPECT_THAT(complaint({"attention.kind=" + kind}), HasSubstr("window+" + kind));
+    EXPECT_EQ(complaint({"attention.kind=window+" + kind, "window.sinks=4"}), "no error");
+  }
 }
 
 TEST(SquareRecipes, CostLess) {
@@ -159,7 +164,9 @@ TEST_P(SquareRun, ResumesBitForBitAndEvaluatesFromItsCheckpoint) {
   const SnapshotFile snapshot(scratch / "whole" / "snapshots" / "step-00000006.safetensors");
   EXPECT_EQ(snapshot.about().inputs.at(0).layers.at(1).unit, 16);
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, SquareRun, testing::Values("full", "window", "random", "sbm", "window+sbm"));
+INSTANTIATE_TEST_SUITE_P(Kinds, SquareRun,
+                         testing::Values("full", "window", "random", "sbm", "window+sbm", "sac", "window+sac",
+                                         "indexer", "window+indexer"));
 
 }  // namespace
 }  // namespace edgewise::train

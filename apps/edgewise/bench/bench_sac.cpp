@@ -1,9 +1,11 @@
-// edgewise bench sac: edges chosen by SacEdges and attention over them, against dense attention of the same
-// inputs in turn in one loop; destinations predicted among all keys and in blocks. And the walk of pairs by
-// the fused kernel against the same walk as a loop of torch's operators. Peak memory is that of one pass in a
-// process of its own; on a GPU it is that of its allocator.
+// edgewise bench sac: edges chosen by SacEdges or IndexerEdges, one by one and in squares, and attention over
+// them, against dense attention of the same inputs in turn in one loop. With the backward pass the choice
+// learns as well. And the walk of pairs by the fused kernel against the same walk as a loop of torch's
+// operators. Peak memory is that of one pass in a process of its own; on a GPU it is that of its allocator.
 #include <c10/util/Exception.h>
+#include <edgewise/edges/indexer_edges.h>
 #include <edgewise/edges/sac_edges.h>
+#include <edgewise/edges/square_edges.h>
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/train/metrics.h>
@@ -11,7 +13,9 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/cuda.h>
 
 #include <cstdio>
@@ -32,14 +36,15 @@ namespace {
 
 struct Arguments {
   std::vector<int64_t> lengths = {4096};
-  std::vector<std::string> destinations = {"all", "blocks"};
-  int64_t alpha = 8, dim = 64, batch = 1, heads = 1, node_dim = 32, block = 64;
+  std::vector<std::string> sources = {"sac"}, units = {"1", "16"};
+  std::string estimator = "counterfactual";
+  int64_t alpha = 8, dim = 64, batch = 1, heads = 1, node_dim = 32;
   int64_t pairs_length = 256;  // 0 = no walk of pairs; CPU only
   std::string device = "cpu",
               dtype = "fp32";  // dtype: of the attention's inputs; the predictor's parameters are fp32
   double seconds = 1;
   bool causal = false, backward = false, json = false;
-  std::string peak_of;  // hidden: one pass with these destinations ("dense": none), print the peak
+  std::string peak_of;  // hidden: one pass of this side ("sac", "indexer", "dense"), print the peak
 
   bool on_cuda() const { return device == "cuda"; }
   const char* pass() const { return backward ? "forward+backward" : "forward"; }
@@ -64,14 +69,36 @@ Inputs make_inputs(const Arguments& a, int64_t n) {
   return in;
 }
 
-SacEdges make_source(const Arguments& a, SacWalk walk, const std::string& destinations) {
+// Who chooses, and in which unit.
+struct Chooser {
+  std::string source;  // "sac", "indexer"
+  std::string unit;    // "1", "16"
+
+  std::string name() const { return (source == "sac" ? "rooted" : source) + ", unit " + unit; }
+};
+
+SacEdges sac_edges(const Arguments& a, SacWalk walk) {
   SacEdgesOptions options(a.heads, a.heads * a.dim);
   options.walk = walk;
   options.alpha = a.alpha;
   options.node_dim = a.node_dim;
-  options.destinations = parse_sac_destinations(destinations);
-  options.block_size = a.block;
+  // The edges of a walk of pairs have no probability of their own, which effects could teach.
+  options.estimator = walk == SacWalk::kPairs ? SacEstimator::kPaired : parse_sac_estimator(a.estimator);
   SacEdges source(options);
+  source->to(a.on_cuda() ? at::kCUDA : at::kCPU);
+  return source;
+}
+EdgeSourcePtr make_source(const Arguments& a, const Chooser& chooser) {
+  EdgeSourcePtr source;
+  if (chooser.source == "sac") {
+    source = sac_edges(a, SacWalk::kRooted).ptr();
+  } else {
+    IndexerEdgesOptions options(a.heads, a.heads * a.dim);
+    options.alpha = a.alpha;
+    options.estimator = parse_indexer_estimator(a.estimator);
+    source = IndexerEdges(options).ptr();
+  }
+  if (chooser.unit != "1") source = std::make_shared<SquareEdges>(source);
   source->to(a.on_cuda() ? at::kCUDA : at::kCPU);
   return source;
 }
@@ -92,10 +119,10 @@ std::vector<Timing> measure_calls(const Arguments& a, const std::vector<Body>& b
   return result;
 }
 
-Body selection(const Arguments& a, SacEdges source, Inputs& in, int calls = kQueue) {
+Body selection(const Arguments& a, const EdgeSourcePtr& source, Inputs& in, int calls = kQueue) {
   return finished(
       a,
-      [source, &in]() mutable {
+      [source, &in] {
         const at::NoGradGuard guard;
         ++in.request.random.step;
         source->choose(in.request);
@@ -103,8 +130,10 @@ Body selection(const Arguments& a, SacEdges source, Inputs& in, int calls = kQue
       calls);
 }
 
-Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
-  return finished(a, [source, &in, backward = a.backward]() mutable {
+// Choice and attention; backward through both: the learner's values, and where the estimator is `paired` the
+// policy.
+Body whole_pass(const Arguments& a, const EdgeSourcePtr& source, Inputs& in) {
+  return finished(a, [source, &in, backward = a.backward, paired = a.estimator == "paired"] {
     ++in.request.random.step;
     if (!backward) {
       const at::NoGradGuard guard;
@@ -114,8 +143,16 @@ Body whole_pass(const Arguments& a, SacEdges source, Inputs& in) {
     for (const at::Tensor& x : {in.query, in.key, in.value}) x.mutable_grad() = at::Tensor();
     for (const at::Tensor& x : source->parameters()) x.mutable_grad() = at::Tensor();
     const EdgeChoice choice = source->choose(in.request);
-    functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.learner)
-        .output.backward(in.grad);
+    std::vector<at::Tensor> outputs = {
+        choice.learner
+            ? functional::edge_attention(in.query, in.key, in.value, choice.edges, *choice.learner).output
+            : functional::edge_attention(in.query, in.key, in.value, choice.edges)};
+    std::vector<at::Tensor> grads = {in.grad};
+    if (paired && choice.policy->log_prob.requires_grad()) {  // alpha of all keys leaves nothing to choose
+      outputs.push_back(choice.policy->log_prob);
+      grads.push_back(at::ones_like(choice.policy->log_prob));
+    }
+    torch::autograd::backward(outputs, grads);
   });
 }
 
@@ -134,28 +171,30 @@ Body dense(const Arguments& a, const Inputs& in) {
 int print_peak(const Arguments& a) {
   Inputs in = make_inputs(a, a.lengths.at(0));
   const Body body =
-      a.peak_of == "dense" ? dense(a, in) : whole_pass(a, make_source(a, SacWalk::kRooted, a.peak_of), in);
+      a.peak_of == "dense" ? dense(a, in) : whole_pass(a, make_source(a, {a.peak_of, a.units.at(0)}), in);
   const int64_t before = io::current_memory_bytes();
   body();
   std::cout << io::peak_memory_bytes() - before << "\n";
   return 0;
 }
 
-double peak_on_cuda(const Arguments& a, int64_t n, const std::string& of) {
+double peak_on_cuda(const Arguments& a, int64_t n, const Chooser* of) {
   Inputs in = make_inputs(a, n);
-  const Body body = of == "dense" ? dense(a, in) : whole_pass(a, make_source(a, SacWalk::kRooted, of), in);
+  const Body body = of ? whole_pass(a, make_source(a, *of), in) : dense(a, in);
   body();  // what is made once
   return cuda_peak_bytes(body);
 }
 
-double peak_bytes(const Arguments& a, int64_t n, const std::string& of) {
+// of: null = dense attention.
+double peak_bytes(const Arguments& a, int64_t n, const Chooser* of) {
   if (a.on_cuda()) return peak_on_cuda(a, n, of);
   std::ostringstream arguments;
-  arguments << "bench sac --peak-of " << of << " --n " << n << " --batch " << a.batch << " --dtype "
-            << a.dtype << " --alpha " << a.alpha << " --dim " << a.dim << " --heads " << a.heads
-            << " --node-dim " << a.node_dim << " --block " << a.block << (a.causal ? " --causal" : "")
-            << (a.backward ? " --backward" : "");
-  const std::string what = "bench sac: the memory of n = " + std::to_string(n) + " with destinations " + of;
+  arguments << "bench sac --peak-of " << (of ? of->source : "dense") << " --unit " << (of ? of->unit : "1")
+            << " --n " << n << " --batch " << a.batch << " --dtype " << a.dtype << " --alpha " << a.alpha
+            << " --dim " << a.dim << " --heads " << a.heads << " --node-dim " << a.node_dim << " --estimator "
+            << a.estimator << (a.causal ? " --causal" : "") << (a.backward ? " --backward" : "");
+  const std::string what =
+      "bench sac: the memory of n = " + std::to_string(n) + ", " + (of ? of->name() : "dense");
   const std::string line = last_line_of_child(arguments.str(), what);
   double result = 0;
   TORCH_CHECK(std::sscanf(line.c_str(), "%lf", &result) == 1, what, " printed '", line,
@@ -167,18 +206,18 @@ class Report {
  public:
   explicit Report(bool json)
       : json_(json),
-        table_({"case", "n", "alpha", "dim", "selection ms", "edgewise ms", "spread", "compared with ms",
-                "ratio", "of the best", "peak memory", "dense's"}) {}
+        table_({"case", "n", "alpha", "density", "dim", "selection ms", "edgewise ms", "spread",
+                "compared with ms", "ratio", "of the best", "peak memory", "dense's"}) {}
 
   struct Row {
     std::string name;
     const char* pass;
     int64_t n;
+    double density;
     Timing selection, mine, other;
     double peak, other_peak;
   };
   void add(const Arguments& a, const Row& row) {
-    const double density = std::min(1.0, static_cast<double>(a.alpha) / static_cast<double>(row.n));
     const auto memory = [](double count) { return count > 0 ? bytes(count) : std::string("-"); };
     if (json_) {
       train::MetricRecord record = {{"case", row.name},
@@ -188,7 +227,7 @@ class Report {
                                     {"dim", a.dim},
                                     {"batch", a.batch},
                                     {"heads", a.heads},
-                                    {"density", density},
+                                    {"density", row.density},
                                     {"dtype", a.dtype},
                                     {"device", a.device},
                                     {"selection_ms", row.selection.median_ms},
@@ -203,9 +242,10 @@ class Report {
       std::cout << train::to_json_line(record) << std::endl;
       return;
     }
-    table_.add({row.name, std::to_string(row.n), std::to_string(a.alpha), std::to_string(a.dim),
-                fixed(row.selection.median_ms, 3), fixed(row.mine.median_ms, 3), percent(row.mine.spread, 0),
-                fixed(row.other.median_ms, 3), fixed(row.mine.median_ms / row.other.median_ms, 2),
+    table_.add({row.name, std::to_string(row.n), std::to_string(a.alpha), percent(row.density, 2),
+                std::to_string(a.dim), fixed(row.selection.median_ms, 3), fixed(row.mine.median_ms, 3),
+                percent(row.mine.spread, 0), fixed(row.other.median_ms, 3),
+                fixed(row.mine.median_ms / row.other.median_ms, 2),
                 fixed(row.mine.best_ms / row.other.best_ms, 2), memory(row.peak), memory(row.other_peak)});
   }
   void print() const {
@@ -217,21 +257,25 @@ class Report {
   Table table_;
 };
 
+// Edges over the pairs that may be chosen.
+double density_of(const Arguments& a, const EdgeSourcePtr& source, const Inputs& in) {
+  const at::NoGradGuard guard;
+  const EdgeSet edges = source->choose(in.request).edges;
+  const EdgeShape& shape = edges.shape();
+  const double n = static_cast<double>(shape.queries), pairs = a.causal ? n * (n + 1) / 2 : n * n;
+  return static_cast<double>(edges.edge_count()) / (static_cast<double>(shape.batch * shape.heads) * pairs);
+}
+
 // dense_peaks: of each length, measured once.
-Report::Row measure_rooted(const Arguments& a, int64_t n, const std::string& destinations,
+Report::Row measure_source(const Arguments& a, int64_t n, const Chooser& chooser,
                            std::map<int64_t, double>& dense_peaks) {
-  if (!dense_peaks.count(n)) dense_peaks[n] = peak_bytes(a, n, "dense");
+  if (!dense_peaks.count(n)) dense_peaks[n] = peak_bytes(a, n, nullptr);
   Inputs in = make_inputs(a, n);
-  const SacEdges source = make_source(a, SacWalk::kRooted, destinations);
+  const EdgeSourcePtr source = make_source(a, chooser);
+  const double density = density_of(a, source, in);
   const std::vector<Timing> times =
       measure_calls(a, {selection(a, source, in), whole_pass(a, source, in), dense(a, in)});
-  return {"rooted " + destinations + " against dense",
-          a.pass(),
-          n,
-          times[0],
-          times[1],
-          times[2],
-          peak_bytes(a, n, destinations),
+  return {chooser.name(),   a.pass(), n, density, times[0], times[1], times[2], peak_bytes(a, n, &chooser),
           dense_peaks.at(n)};
 }
 
@@ -239,14 +283,15 @@ Report::Row measure_pairs(const Arguments& a) {
   Arguments plain = a;
   plain.backward = false;
   Inputs in = make_inputs(plain, a.pairs_length);
-  const SacEdges fused = make_source(a, SacWalk::kPairs, "all");
-  SacEdges loop = make_source(a, SacWalk::kPairs, "all");
+  const SacEdges fused = sac_edges(a, SacWalk::kPairs);
+  SacEdges loop = sac_edges(a, SacWalk::kPairs);
   loop->options.fused = false;
   const std::vector<Timing> times =
-      measure_together({selection(a, fused, in, 1), selection(a, loop, in, 1)}, a.seconds, 2);
+      measure_together({selection(a, fused.ptr(), in, 1), selection(a, loop.ptr(), in, 1)}, a.seconds, 2);
   return {"pairs fused against a loop of torch ops",
           "selection",
           a.pairs_length,
+          density_of(a, fused.ptr(), in),
           times[0],
           times[0],
           times[1],
@@ -267,9 +312,11 @@ int run(const Arguments& a) {
                      }});
   };
   for (const int64_t n : a.lengths)
-    for (const std::string& destinations : a.destinations)
-      add({{"n", std::to_string(n)}, {"destinations", destinations}},
-          [=, &a, &dense_peaks] { return measure_rooted(a, n, destinations, dense_peaks); });
+    for (const std::string& source : a.sources)
+      for (const std::string& unit : a.units)
+        add({{"n", std::to_string(n)}, {"source", source}, {"unit", unit}}, [=, &a, &dense_peaks] {
+          return measure_source(a, n, {source, unit}, dense_peaks);
+        });
   if (a.pairs_length > 0 && !a.on_cuda())
     add({{"n", std::to_string(a.pairs_length)}, {"walk", "pairs"}}, [&a] { return measure_pairs(a); });
   measure_cells("bench sac", cells, [&] { report.print(); });
@@ -280,23 +327,28 @@ int run(const Arguments& a) {
 
 void add_bench_sac(CLI::App& bench, Action& action) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      bench.add_subcommand("sac", "Edges from an LSTM and attention over them, against dense attention");
+  CLI::App* command = bench.add_subcommand(
+      "sac", "Edges from an LSTM or an indexer and attention over them, against dense attention");
   const auto whole = [&](const char* name, int64_t& value, const char* text, int64_t least) {
     command->add_option(name, value, text)->capture_default_str()->check(whole_number(least));
   };
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_option("--destinations", arguments->destinations, "all, blocks")
+  command->add_option("--source", arguments->sources, "who chooses: sac, indexer")
       ->capture_default_str()
-      ->check(one_of({"all", "blocks"}));
-  whole("--alpha", arguments->alpha, "edges per query", 1);
+      ->check(one_of({"sac", "indexer"}));
+  command->add_option("--unit", arguments->units, "edges one by one (1), in squares of 16 x 16 (16)")
+      ->capture_default_str()
+      ->check(one_of({"1", "16"}));
+  whole("--alpha", arguments->alpha, "edges per query; unit 16: squares per group of queries", 1);
+  command->add_option("--estimator", arguments->estimator, "counterfactual, paired")
+      ->capture_default_str()
+      ->check(one_of({"counterfactual", "paired"}));
   whole("--dim", arguments->dim, "head dim", 1);
   whole("--batch", arguments->batch, "items", 1);
   whole("--heads", arguments->heads, "heads, which share their edges", 1);
-  whole("--node-dim", arguments->node_dim, "width of the predictor", 1);
-  whole("--block", arguments->block, "keys a block", 1);
+  whole("--node-dim", arguments->node_dim, "width of the predictor of sac", 1);
   whole("--pairs-n", arguments->pairs_length, "length of the walk of pairs, on the CPU; 0 = none", 0);
   command->add_option("--device", arguments->device, "cpu, cuda")
       ->capture_default_str()

@@ -1,8 +1,9 @@
 // edgewise bench scaling: sampling, attention and the learner's gradients at a fixed number of edges per row,
-// from n to 2n to 4n ... Each length is measured in a process of its own, so that its peak memory is its own,
-// and again in every round; the fastest round of each part counts, since what else runs on the machine, and
-// in its shared cache, only ever adds.
+// or of squares per group, from n to 2n to 4n ... Each length is measured in a process of its own, so that
+// its peak memory is its own, and again in every round; the fastest round of each part counts, since what
+// else runs on the machine, and in its shared cache, only ever adds.
 #include <c10/util/Exception.h>
+#include <edgewise/graph/square_lists.h>
 #include <edgewise/io/environment.h>
 #include <edgewise/ops/functional.h>
 #include <edgewise/ops/sample.h>
@@ -35,7 +36,7 @@ namespace {
 struct Arguments {
   std::vector<int64_t> lengths = {4096, 8192, 16384, 32768, 65536};
   double edges_per_row = 32;
-  int64_t clusters = 32, dim = 32, heads = 2;
+  int64_t clusters = 32, dim = 32, heads = 2, unit = 1;
   std::string device = "cpu", dtype = "fp32";
   double seconds = 1;
   int64_t rounds = 3;
@@ -44,10 +45,11 @@ struct Arguments {
   int64_t one = 0;  // hidden: measure one length and print the numbers
 
   bool on_cuda() const { return device == "cuda"; }
+  int64_t nodes(int64_t n) const { return unit == 1 ? n : graph::groups_of(n); }  // what is sampled among
 };
 
 struct Measured {
-  double edges = 0, sample_ms = 0, forward_ms = 0, both_ms = 0, dense_ms = 0,
+  double edges_per_row = 0, sample_ms = 0, forward_ms = 0, both_ms = 0, dense_ms = 0,
          peak_bytes = 0;                                                      // dense_ms 0: not measured
   double backward_ms() const { return std::max(both_ms - forward_ms, 0.0); }  // both: forward and backward
   double total_ms() const { return sample_ms + both_ms; }
@@ -64,26 +66,36 @@ struct Measured {
 // The layer of one length: edges and probes drawn anew for every step.
 class Layer {
  public:
-  explicit Layer(const Arguments& a, int64_t n) : on_cuda_(a.on_cuda()) {
+  explicit Layer(const Arguments& a, int64_t n)
+      : on_cuda_(a.on_cuda()), tokens_{1, a.heads, n, n}, in_squares_(a.unit != 1) {
     const auto options = at::TensorOptions(bench_dtype(a.dtype)).device(a.on_cuda() ? at::kCUDA : at::kCPU);
-    const double largest_p = a.edges_per_row / static_cast<double>(n);
+    const int64_t nodes = a.nodes(n);
+    const double largest_p = a.edges_per_row / static_cast<double>(nodes);
     // Memberships around 1/2, as a layer starts, scaled so that a row has edges_per_row edges on average.
-    const auto half = [&] { return at::rand({1, a.heads, n, a.clusters}) * 0.5 + 0.25; };
+    const auto half = [&] { return at::rand({1, a.heads, nodes, a.clusters}) * 0.5 + 0.25; };
     learner_.query_membership = half().to(options).requires_grad_();
     learner_.key_side =
         (half() * (largest_p / (0.25 * static_cast<double>(a.clusters)))).to(options).requires_grad_();
     const auto make = [&] { return at::randn({1, a.heads, n, a.dim}).to(options); };
     query_ = make().requires_grad_(), key_ = make().requires_grad_(), value_ = make().requires_grad_();
     grad_ = make();
-    learner_.probe_rates = {std::min(0.02, 64.0 / static_cast<double>(n))};
-    if (on_cuda_) sampling_.probe_unit = 16;  // as the preset edgewise has them
+    // As the preset edgewise has them.
+    learner_.probe_rates = {std::min(0.02, (in_squares_ ? 4.0 : 64.0) / static_cast<double>(nodes))};
+    if (on_cuda_ && !in_squares_) sampling_.probe_unit = 16;
   }
 
-  const EdgeSet& edges() const { return *edges_; }
   void sample() {
     ++sampling_.random.step;
     edges_ = sample_sbm_edges(learner_.query_membership, learner_.key_side, sampling_);
     learner_.probes = sample_probe_edges(*edges_, learner_.probe_rates, sampling_);
+    if (!in_squares_) return;
+    edges_ = EdgeSet::from_square_groups(tokens_, *edges_, {});
+    learner_.probes = EdgeSet::from_square_groups(tokens_, *learner_.probes, {});
+  }
+  // The average of a query, or in squares of a group.
+  double edges_per_row() const {
+    const EdgeSet& edges = in_squares_ ? edges_->square_groups() : *edges_;
+    return static_cast<double>(edges.edge_count()) / static_cast<double>(edges.shape().rows());
   }
   void forward() { functional::edge_attention(query_, key_, value_, *edges_, learner_); }
   void both() {
@@ -93,7 +105,8 @@ class Layer {
   }
   // The transposed edges belong to the step, so every repeat makes them anew.
   void forget_transposed() {
-    const auto fresh = [](const EdgeSet& edges) {
+    const auto fresh = [this](const EdgeSet& edges) {
+      if (in_squares_) return EdgeSet::from_square_groups(tokens_, edges.square_groups(), {});
       return EdgeSet::from_trusted_csr(edges.shape(), edges.row_offsets(), edges.col_indices());
     };
     edges_ = fresh(*edges_);
@@ -122,6 +135,8 @@ class Layer {
 
  private:
   bool on_cuda_;
+  EdgeShape tokens_;
+  bool in_squares_;
   at::Tensor query_, key_, value_, grad_;  // [1, H, n, D]
   EdgeLearner learner_;
   SampleOptions sampling_;
@@ -133,7 +148,7 @@ int measure_one(const Arguments& a) {
   Layer layer(a, a.one);
   Measured result;
   result.peak_bytes = layer.peak_bytes();  // the repeats below only take time
-  result.edges = static_cast<double>(layer.edges().edge_count());
+  result.edges_per_row = layer.edges_per_row();
   result.sample_ms = layer.time([&] { layer.sample(); }, a.seconds);
   if (a.on_cuda()) {
     // Tiles keep what they were turned into, so every repeat draws anew; what that takes is known.
@@ -144,9 +159,9 @@ int measure_one(const Arguments& a) {
     result.both_ms = layer.time([&] { layer.forget_transposed(), layer.both(); }, a.seconds);
   }
   if (a.one <= a.dense_up_to) result.dense_ms = layer.time(layer.dense(), a.seconds);
-  std::cout << std::setprecision(17) << result.edges << " " << result.sample_ms << " " << result.forward_ms
-            << " " << result.both_ms << " " << result.dense_ms << " " << result.peak_bytes << " "
-            << disturbance() << "\n";
+  std::cout << std::setprecision(17) << result.edges_per_row << " " << result.sample_ms << " "
+            << result.forward_ms << " " << result.both_ms << " " << result.dense_ms << " "
+            << result.peak_bytes << " " << disturbance() << "\n";
   return 0;
 }
 
@@ -160,7 +175,7 @@ Measured measure_in_child(const Arguments& a, int64_t n) {
   Measured result;
   double disturbed = 1;
   const int fields =
-      std::sscanf(line.c_str(), "%lf %lf %lf %lf %lf %lf %lf", &result.edges, &result.sample_ms,
+      std::sscanf(line.c_str(), "%lf %lf %lf %lf %lf %lf %lf", &result.edges_per_row, &result.sample_ms,
                   &result.forward_ms, &result.both_ms, &result.dense_ms, &result.peak_bytes, &disturbed);
   TORCH_CHECK(fields == 7, what, " printed '", line, "'; expected seven numbers");
   note_disturbance(disturbed);
@@ -183,7 +198,8 @@ std::string json_of(const Arguments& a, int64_t n, const Measured& m) {
                                 {"n", n},
                                 {"device", a.device},
                                 {"dtype", a.dtype},
-                                {"edges", static_cast<int64_t>(m.edges)},
+                                {"unit", a.unit},
+                                {"edges_per_row", m.edges_per_row},
                                 {"sample_ms", m.sample_ms},
                                 {"forward_ms", m.forward_ms},
                                 {"backward_ms", m.backward_ms()},
@@ -195,8 +211,8 @@ std::string json_of(const Arguments& a, int64_t n, const Measured& m) {
 
 // The lengths that were measured, with what was measured of each.
 void print_rows(const Arguments& a, const std::vector<int64_t>& lengths, const std::vector<Measured>& all) {
-  Table table({"n", "edges/row", "sample ms", "forward ms", "backward ms", "total ms", "growth",
-               "peak memory", "growth", "dense fwd+bwd ms"});
+  Table table({"n", a.unit == 1 ? "edges/row" : "squares/group", "sample ms", "forward ms", "backward ms",
+               "total ms", "growth", "peak memory", "growth", "dense fwd+bwd ms"});
   std::vector<double> times, peaks;
   for (size_t i = 0; i < all.size(); ++i) {
     const int64_t n = lengths[i];
@@ -210,9 +226,9 @@ void print_rows(const Arguments& a, const std::vector<int64_t>& lengths, const s
     const auto growth = [&](const std::vector<double>& values) {
       return i ? fixed(values[i] / values[i - 1], 2) : std::string("-");
     };
-    table.add({std::to_string(n), fixed(m.edges / static_cast<double>(a.heads * n), 1), fixed(m.sample_ms, 1),
-               fixed(m.forward_ms, 1), fixed(m.backward_ms(), 1), fixed(m.total_ms(), 1), growth(times),
-               bytes(m.peak_bytes), growth(peaks), m.dense_ms > 0 ? fixed(m.dense_ms, 1) : "-"});
+    table.add({std::to_string(n), fixed(m.edges_per_row, 1), fixed(m.sample_ms, 1), fixed(m.forward_ms, 1),
+               fixed(m.backward_ms(), 1), fixed(m.total_ms(), 1), growth(times), bytes(m.peak_bytes),
+               growth(peaks), m.dense_ms > 0 ? fixed(m.dense_ms, 1) : "-"});
   }
   if (a.json) return;
   table.print(std::cout);
@@ -253,7 +269,9 @@ void add_bench_scaling(CLI::App& bench, Action& action) {
   command->add_option("--n", arguments->lengths, "sequence lengths")
       ->capture_default_str()
       ->check(whole_number(1));
-  command->add_option("--edges-per-row", arguments->edges_per_row, "average edges per query")
+  command
+      ->add_option("--edges-per-row", arguments->edges_per_row,
+                   "average edges per query; in squares, squares per group of 16")
       ->capture_default_str()
       ->check(number_above(0));
   command->add_option("--clusters", arguments->clusters, "clusters C")
@@ -261,6 +279,9 @@ void add_bench_scaling(CLI::App& bench, Action& action) {
       ->check(whole_number(1));
   command->add_option("--dim", arguments->dim, "head dim")->capture_default_str()->check(whole_number(1));
   command->add_option("--heads", arguments->heads, "heads")->capture_default_str()->check(whole_number(1));
+  command->add_option("--unit", arguments->unit, "1: single edges, 16: squares of 16 x 16")
+      ->capture_default_str()
+      ->check(one_of({"1", "16"}));
   command->add_option("--device", arguments->device, "cpu, cuda")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));

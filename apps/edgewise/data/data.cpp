@@ -8,9 +8,11 @@
 
 #include "command.h"
 #include "data/data_glue.h"
+#include "data/data_graph.h"
 #include "data/data_lra.h"
 #include "data/data_table.h"
 #include "data/data_tokenizer.h"
+#include "data/data_translation.h"
 #include "table.h"
 #include "validators.h"
 
@@ -79,7 +81,9 @@ void add_data(CLI::App& app, Action& action) {
   listops->callback([&action, arguments] { action = [arguments] { return run(*arguments); }; });
   add_data_table(*command, action);
   add_data_glue(*command, action);
+  add_data_graph(*command, action);
   add_data_lra(*command, action);
+  add_data_translation(*command, action);
   add_data_tokenizer(*command, action);
 }
 

@@ -6,10 +6,6 @@
 #include <edgewise/train/predictor.h>
 #include <edgewise/train/recipe.h>
 
-#include <poll.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -18,6 +14,7 @@
 #include "data/text/each_line.h"
 #include "folders.h"
 #include "predict/answers.h"
+#include "predict/standard_input.h"
 #include "runs.h"
 #include "table.h"
 #include "validators.h"
@@ -155,29 +152,6 @@ class Answering {
   std::vector<Pending> pending_;
 };
 
-// Lines of standard input. What has come is answered at once when no more is waiting, so that whoever writes
-// line by line gets answers line by line.
-void read_standard_input(Answering& answering) {
-  std::string text(size_t{1} << 16, '\0'), rest;
-  for (;;) {
-    pollfd ready{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, 0) == 0) answering.flush();
-    const ssize_t got = ::read(STDIN_FILENO, text.data(), text.size());
-    if (got < 0 && errno == EINTR) continue;
-    TORCH_CHECK(got >= 0, "predict: cannot read standard input");
-    if (got == 0) break;
-    rest.append(text, 0, static_cast<size_t>(got));
-    size_t begin = 0;
-    for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', begin)) {
-      answering.take(std::string_view(rest).substr(begin, end + 1 - begin));
-      begin = end + 1;
-    }
-    rest.erase(0, begin);
-    if (rest.size() > data::kLongestLine) answering.take(rest);  // throws
-  }
-  if (!rest.empty()) answering.take(rest);
-}
-
 InputForm form_of(const PredictArguments& arguments, const std::string& file) {
   std::filesystem::path path(file);
   if (path.extension() == ".xz") path = path.stem();
@@ -188,7 +162,8 @@ InputForm form_of(const PredictArguments& arguments, const std::string& file) {
 void answer_all(Answering& answering, const PredictArguments& arguments) {
   if (arguments.files.empty()) {
     answering.begin("standard input", form_of(arguments, ""));
-    read_standard_input(answering);
+    each_line_of_input(
+        "predict", [&](std::string_view line) { answering.take(line); }, [&] { answering.flush(); });
   }
   for (const std::string& file : arguments.files) {
     answering.begin(file, form_of(arguments, file));

@@ -17,6 +17,7 @@
 #include "folders.h"
 #include "runs.h"
 #include "table.h"
+#include "train/run/run_folder.h"
 #include "validators.h"
 
 namespace edgewise::app {
@@ -181,6 +182,7 @@ int run(const ReportArguments& arguments) {
     html += "<h2>The graphs that the heads chose</h2>\n" + graphs;
   html += "<h2>Settings</h2>\n" + file_block(read.folder / "config.toml");
   html += "<h2>Environment</h2>\n" + file_block(read.folder / "env.json") + "</body>\n</html>\n";
+  if (arguments.out.empty()) train::refuse_links(read.folder);
   const std::filesystem::path out =
       arguments.out.empty() ? read.folder / "report.html" : std::filesystem::path(arguments.out);
   io::write_file_atomically(out, html);

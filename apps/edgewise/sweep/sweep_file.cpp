@@ -199,7 +199,7 @@ SweepRun run_of(const Row& row, int64_t seed, const std::vector<Setting>& common
 
 toml::table parse(const std::filesystem::path& file) {
   try {
-    return toml::parse(io::read_file(file), file.string());
+    return toml::parse(io::read_text(file), file.string());
   } catch (const toml::parse_error& error) {
     TORCH_CHECK_VALUE(false, file.string(), ":", error.source().begin.line, ": expected TOML; ",
                       error.description());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runs.h"
+#include "train/run/kept_checkpoints.h"
 #include "train/run/run_folder.h"
 
 namespace edgewise::app {
@@ -18,6 +19,13 @@ std::string kind_of(const train::MetricRecord& record) {
   const train::MetricValue* kind = train::find_metric(record, "kind");
   const auto* text = kind ? std::get_if<std::string>(kind) : nullptr;
   return text ? *text : "";
+}
+
+// What a test is judged by.
+double judged(const train::MetricRecord& record) {
+  const train::MetricValue* metric = train::find_metric(record, "metric");
+  const auto* name = metric ? std::get_if<std::string>(metric) : nullptr;
+  return number_of(record, name ? name->c_str() : "accuracy");
 }
 
 }  // namespace
@@ -38,7 +46,7 @@ RunState state_of(const SweepRun& run, const std::filesystem::path& folder) {
     const double accuracy = number_of(record, "accuracy");
     if (kind == "eval") state.best_validation = std::max(state.best_validation.value_or(-1), accuracy);
     if (kind != "test") continue;
-    state.accuracy = accuracy;
+    state.accuracy = judged(record);
     state.density = number_of(record, "density");
   }
   // A run that is made longer was tested at its former end.
@@ -64,7 +72,10 @@ void discard_weights(const SweepRun& run, const std::filesystem::path& folder) {
   if (run.keeps_all) return;
   const train::RunFolder files{.root = folder};
   std::vector<std::filesystem::path> useless = {files.last()};
-  if (!run.keeps_best) useless.push_back(files.best());
+  if (!run.keeps_best)
+    for (const std::string& file : {files.best(), files.mean()}) useless.push_back(file);
+  const train::KeptCheckpoints kept(folder, 0);
+  for (const int64_t step : kept.steps()) useless.push_back(kept.path(step));
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().filename().string().find("tfevents") != std::string::npos)
       useless.push_back(entry.path());

@@ -1,5 +1,5 @@
-// MultiheadEdgeAttention: self-attention whose heads compute only the edges that an EdgeSource chooses; or,
-// to compare with, an AttentionMethod that has no edges.
+// MultiheadEdgeAttention: attention of a sequence to itself or to another one, whose heads compute only the
+// edges that an EdgeSource chooses; or, to compare with, an AttentionMethod that has no edges.
 //
 // Parameters are named and shaped as in Python's nn.MultiheadAttention (in_proj_weight, in_proj_bias,
 // out_proj.weight, out_proj.bias), so weights interchange. Without a source or a method it is ordinary dense
@@ -33,6 +33,9 @@ struct MultiheadEdgeAttentionOptions {
   // E].
   bool shared_qk = false;
   bool in_proj_bias = true;
+  // Queries and keys are turned by their places before they meet (RoFormer): the pair (2c, 2c + 1) of head
+  // dim D by place / 10000^(2c / D). D is even; not across sequences.
+  bool rotary = false;
 };
 
 class MultiheadEdgeAttentionImpl : public virtual SelfAttention {
@@ -40,6 +43,7 @@ class MultiheadEdgeAttentionImpl : public virtual SelfAttention {
   explicit MultiheadEdgeAttentionImpl(MultiheadEdgeAttentionOptions options);
 
   // A query with no key, or that is padding, attends to nothing: its output is out_proj.bias. Has no memory.
+  // Across sequences (AttentionInput::source) a cache keeps the keys and values of the source.
   AttentionOutput attend(const AttentionInput& input) override;
   // The same in brief: x [B, N, E], key_mask [B, N] bool (true = valid token).
   AttentionOutput forward(const at::Tensor& x, const std::optional<at::Tensor>& key_mask = std::nullopt,
@@ -55,12 +59,15 @@ class MultiheadEdgeAttentionImpl : public virtual SelfAttention {
 
  protected:
   struct Heads;  // q, k, v: [B, H, N, D]
-  Heads project(const at::Tensor& x) const;
+  // The first token of x stands at place `first`.
+  Heads project(const at::Tensor& x, int64_t first = 0) const;
+  Heads project_across(const AttentionInput& input) const;
+  void check_across(const AttentionInput& input) const;
   // Without the cache's rows: `heads` has them.
   AttentionOutput attend_heads(const Heads& heads, const AttentionInput& input);
 
  private:
-  AttentionOutput attend_dense(const Heads& heads, const std::optional<at::Tensor>& key_mask) const;
+  AttentionOutput attend_dense(const Heads& heads, const AttentionInput& input) const;
   AttentionOutput attend_edges(const Heads& heads, const AttentionInput& input);
   AttentionOutput attend_method(const Heads& heads, const AttentionInput& input) const;
 };

@@ -24,7 +24,13 @@ struct AttentionInput {
   bool keep_edges = false;
   std::optional<EdgeRelations> relations = {};  // of pairs of tokens, for sources that look at them
 
-  // Of causal attention alone.
+  // Of cross-attention: what keys and values are projected from, [B, S, E]. key_mask is then of these, and
+  // query_mask [B, N] of x. With a cache that holds keys already, undefined.
+  bool is_cross = false;
+  at::Tensor source = {};
+  std::optional<at::Tensor> query_mask = {};
+
+  // Of causal attention alone; of cross-attention the cache and the rows, which count queries.
   at::Tensor memory = {};  // [B, M, E] the tokens before x; undefined = none
   // In place of a memory: x are the rows after those in the cache, which takes them in. No gradients.
   LayerCache* cache = nullptr;

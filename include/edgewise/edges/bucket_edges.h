@@ -30,6 +30,7 @@ class BucketEdgesImpl : public EdgeSource {
   EdgeChoice choose(const EdgeRequest& request) override;
   bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
+  std::string cross_refusal() const override { return "queries and keys share their buckets"; }
   // The buckets of every token: [B, H, rounds, N] int64. Numbers of one item and round are ordered but not
   // dense.
   at::Tensor buckets(const EdgeRequest& request) const;

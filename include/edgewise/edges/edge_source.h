@@ -23,6 +23,7 @@
 #include <edgewise/edges/edge_policy.h>
 #include <edgewise/edges/row_buffer.h>
 #include <edgewise/graph/edge_set.h>
+#include <edgewise/graph/sparse_matrix.h>
 #include <edgewise/ops/edge_learner.h>
 #include <edgewise/ops/random_stream.h>
 
@@ -51,18 +52,26 @@ struct EdgeRequest {
   // tokens: the heads side by side; undefined key_tokens: the tokens.
   at::Tensor tokens = {};      // [B, L, embed_dim]
   at::Tensor key_tokens = {};  // [B, S, embed_dim]
+  // Cross-attention: the queries are tokens of another sequence than the keys, query i is the
+  // (query_offset + i)-th of them, and cross_mask marks the valid ones, [B, L] bool; none = all.
+  bool is_cross = false;
+  std::optional<at::Tensor> cross_mask = {};
   // Query i stands at key query_offset + i: the keys before it are a memory of earlier tokens. Under
   // is_causal it uses keys j <= query_offset + i.
   int64_t query_offset = 0;
   std::optional<EdgeRelations> relations = {};
+  const SparseMatrix* features = nullptr;  // of the nodes of an input graph, as it has them; null: none
   // A sequence that grows: the keys before query_offset were there in earlier requests with the same buffer,
   // in which the source keeps what it worked out about them; `tokens` are the new ones. Query i then draws
   // the random numbers of row query_offset + i, as in one request for the whole sequence.
   RowBuffer* known_keys = nullptr;
+  // Edges that are there whatever the source chooses: in a union of squares those of its patterns. A source
+  // with a number of choices spends none on them.
+  std::optional<EdgeSet> present = {};
 
   EdgeShape shape() const;
-  // The mask of valid queries: their part of key_mask when they are the last keys (self-attention, with or
-  // without memory), else none.
+  // The mask of valid queries: cross_mask, or their part of key_mask when they are the last keys
+  // (self-attention, with or without memory), else none.
   std::optional<at::Tensor> query_mask() const;
   // The pairs that attention will keep, for sources that look at every pair: [B, 1, L, S] bool.
   at::Tensor allowed() const;
@@ -90,11 +99,19 @@ class EdgeSource : public torch::nn::Module {
   // Whether choose() leaves out every pair that the request forbids. Believed: say true only of what a test
   // shows.
   virtual bool respects_masks() const { return false; }
+  // In evaluation, of a source that chooses by a policy: how it decides, whatever its options say; nullopt
+  // leaves it to them again. Who draws also reports its entropy (EdgeChoice::policy). Says whether it has a
+  // policy.
+  virtual bool decode_by(std::optional<PolicyDecoding> /*decoding*/) { return false; }
   // Why the edges of a query depend on tokens after it even in causal requests; empty when they do not.
   virtual std::string causal_refusal() const { return {}; }
   // Why a growing sequence (EdgeRequest::known_keys) gets other edges than the whole at once; empty when it
   // gets the same.
   virtual std::string growth_refusal() const { return {}; }
+  // Why it cannot choose keys of one sequence for queries of another (EdgeRequest::is_cross); and why it
+  // chooses others where the queries come a few at a time, with known_keys. Empty when it can, and the same.
+  virtual std::string cross_refusal() const { return {}; }
+  virtual std::string cross_growth_refusal() const { return growth_refusal(); }
 };
 using EdgeSourcePtr = std::shared_ptr<EdgeSource>;
 

@@ -44,6 +44,19 @@ class WindowEdges : public EdgeSource {
   std::optional<Answer> last_;
 };
 
+// The first `count` keys of the sequence, for every query: where attention puts the weight that it has no
+// better use for. In squares: their groups.
+class SinkEdges : public EdgeSource {
+ public:
+  explicit SinkEdges(int64_t count, int64_t unit = 1);
+  EdgeChoice choose(const EdgeRequest& request) override;
+  bool respects_masks() const override { return true; }
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  int64_t count_, unit_;
+};
+
 // `alpha` keys per query (groups of keys per group of queries), drawn uniformly among the allowed ones, anew
 // at every step and for every head. Looks at every pair: a yardstick, not a way to save time.
 class RandomEdges : public EdgeSource {
@@ -73,7 +86,8 @@ class GivenEdges : public EdgeSource {
 // them. Beside a learner of squares they must come in squares too.
 EdgeChoice with_fixed_edges(const EdgeChoice& learned, const EdgeSet& fixed);
 
-// The union of sources, of which at most one learns.
+// The union of sources, of which at most one learns. It is asked last: in squares it is told what the others
+// have chosen (EdgeRequest::present).
 class UnionEdges : public EdgeSource {
  public:
   explicit UnionEdges(std::vector<EdgeSourcePtr> sources);
@@ -81,9 +95,14 @@ class UnionEdges : public EdgeSource {
   bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   std::string growth_refusal() const override;
+  std::string cross_refusal() const override;
+  std::string cross_growth_refusal() const override;
 
  private:
+  std::string first_refusal(std::string (EdgeSource::*refusal)() const) const;
+
   std::vector<EdgeSourcePtr> sources_;
+  size_t last_ = 0;  // to be asked: the one that learns, if any
 };
 
 }  // namespace edgewise

@@ -16,6 +16,8 @@ class RowBuffer {
   at::Tensor rows() const;  // undefined before the first append
   int64_t size() const { return end_ - begin_; }
   void keep_last(int64_t count);
+  // The items [n] of the batch, int64, in this order and as often as they are named.
+  void select_items(const at::Tensor& items);
 
  private:
   at::Tensor data_;  // [B, H, capacity, W]

@@ -26,12 +26,6 @@ enum class SacScorer { kDot, kMlp };
 SacScorer parse_sac_scorer(std::string_view name);  // "dot" | "mlp"
 std::string_view to_string(SacScorer scorer);
 
-// How a destination is predicted. kAll: by one softmax over all candidates. kBlocks: a block of consecutive
-// keys, then a key inside it, at a cost of block_size + keys / block_size scores instead of one per key.
-enum class SacDestinations { kAll, kBlocks };
-SacDestinations parse_sac_destinations(std::string_view name);  // "all" | "blocks"
-std::string_view to_string(SacDestinations destinations);
-
 // Who shares one edge set: all layers and heads, the heads of a layer, or nobody.
 enum class SacSharing { kAllLayers, kPerLayer, kPerHead };
 SacSharing parse_sac_sharing(std::string_view name);  // "all_layers" | "per_layer" | "per_head"
@@ -51,12 +45,12 @@ enum class WalkDecoding { kSample, kGreedy, kBeam };
 WalkDecoding parse_walk_decoding(std::string_view name);  // "sample" | "greedy" | "beam"
 std::string_view to_string(WalkDecoding decoding);
 
-// kReinforce: one reward per item. kEdgeCredit: each action is credited with the effect of its edge.
-// kStraightThrough: the gradient of an edge's logit goes to its log-probability. kDistillation: KL from dense
-// attention on sampled rows.
-enum class SacEstimator { kReinforce, kEdgeCredit, kStraightThrough, kDistillation };
+// kCounterfactual: the probability of including an edge gets the effect of switching it, for chosen keys and
+// for probed ones; rooted walks only. kPaired: policy gradient from two draws, target by target. kReinforce:
+// as published, one reward per item. kDistillation: KL from dense attention on sampled rows.
+enum class SacEstimator { kCounterfactual, kPaired, kReinforce, kDistillation };
 SacEstimator parse_sac_estimator(
-    std::string_view name);  // "reinforce" | "edge_credit" | "straight_through" | ...
+    std::string_view name);  // "counterfactual" | "paired" | "reinforce" | "distillation"
 std::string_view to_string(SacEstimator estimator);
 
 enum class RewardBaseline { kNone, kRunningMean, kLearned };
@@ -72,9 +66,6 @@ struct SacEdgesOptions {
 
   SacWalk walk = SacWalk::kRooted;
   SacScorer scorer = SacScorer::kDot;
-  SacDestinations destinations = SacDestinations::kAll;
-  int64_t block_size =
-      64;  // kBlocks: keys a block. Never derived from the length: padding would change edges
   SacSharing sharing = SacSharing::kPerLayer;
   int64_t alpha = 4;        // edges per query (rooted), or per query on average (pairs)
   int64_t budget = 0;       // edges per sequence instead, however long it is; 0 = alpha decides
@@ -96,7 +87,12 @@ struct SacEdgesOptions {
 
   bool fused = true;          // walk by the fused kernel where it applies; false = always in plain ATen
   bool detach_inputs = true;  // the predictor's gradient stops at its inputs
-  SacEstimator estimator = SacEstimator::kEdgeCredit;
+  SacEstimator estimator = SacEstimator::kCounterfactual;
+  PresentForm present_form = PresentForm::kSoftmax;  // kCounterfactual
+  double probes = 4;  // kCounterfactual: absent keys asked about, so many a query on average
+  // kCounterfactual: with its log-probability a key's chance to be included counts as moving by at least so
+  // much, which keeps improbable keys within reach; 0 = as it does, the unbiased gradient.
+  double least_slope = 0.25;
   double policy_weight = 1;  // of the estimator, beside the task loss
   double entropy_weight = 0;
   RewardBaseline baseline = RewardBaseline::kRunningMean;  // kReinforce
@@ -119,6 +115,11 @@ class SacEdgesImpl : public EdgeSource {
   bool respects_masks() const override { return true; }
   std::string causal_refusal() const override;
   std::string growth_refusal() const override;
+  bool decode_by(std::optional<PolicyDecoding> decoding) override;
+  // Whether choose() also says what its policy was: to a learner, and in evaluation to who asked for draws.
+  bool reports_policy() const;
+  std::string cross_refusal() const override;
+  std::string cross_growth_refusal() const override;
 
   // With sharing kAllLayers: the choice of the last call, which the other layers use.
   const EdgeChoice& last_choice() const;
@@ -139,7 +140,6 @@ class SacEdgesImpl : public EdgeSource {
   at::Tensor mlp_bias;                                 // [G, P] b
   at::Tensor mlp_out;                                  // [G, P] v
   at::Tensor distance_table;                           // [G, buckets] or [G, buckets, P]
-  at::Tensor block_distance_table;                     // like it, of distances in blocks; kBlocks only
   at::Tensor relation_table;                           // [G, relations + 1] or [G, relations + 1, P]
   torch::nn::Linear value1{nullptr}, value2{nullptr};  // the learned baseline, on the mean token
   std::shared_ptr<RewardStatistics> rewards;
@@ -157,7 +157,12 @@ class SacEdgesImpl : public EdgeSource {
                          const EdgeRequest& request) const;
   at::Tensor baseline_of(const sac::WalkInputs& inputs, const EdgeRequest& request) const;
 
+  // What the estimator `counterfactual` needs: of every edge the probability that the walk includes it.
+  EdgeLearner make_learner(const sac::WalkInputs& inputs, const sac::WalkResult& result,
+                           const EdgeRequest& request, const EdgeSet& edges, const at::Tensor& action) const;
+
   std::optional<EdgeChoice> last_choice_;
+  std::optional<PolicyDecoding> decoding_;  // decode_by()
 };
 TORCH_MODULE(SacEdges);
 

@@ -81,6 +81,8 @@ class SbmEdgesImpl : public EdgeSource {
   EdgeChoice choose(const EdgeRequest& request) override;
   bool respects_masks() const override { return true; }
   std::string growth_refusal() const override;
+  std::string cross_refusal() const override;
+  std::string cross_growth_refusal() const override;
 
   at::Tensor block_matrix() const;                              // S: [H, C, C], sums to 1 per head
   at::Tensor membership(const at::Tensor& nodes) const;         // [B, H, N, D] -> [B, H, N, C]

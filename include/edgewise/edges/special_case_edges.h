@@ -23,6 +23,9 @@ class SegmentEdges : public EdgeSource {
   explicit SegmentEdges(SegmentEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
   bool respects_masks() const override { return true; }
+  std::string cross_refusal() const override {
+    return "a segment goes up to the place of its query among the keys";
+  }
 
   SegmentEdgesOptions options;
 };
@@ -43,6 +46,9 @@ class SpanEdges : public EdgeSource {
   explicit SpanEdges(SpanEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
   bool respects_masks() const override { return true; }
+  std::string cross_refusal() const override {
+    return "a span is counted from the place of its query among the keys";
+  }
 
   // m of every edge of choose(request), differentiable in span: [E].
   at::Tensor gates(const EdgeRequest& request, const EdgeSet& edges) const;
@@ -86,6 +92,7 @@ class TreeEdges : public EdgeSource {
   explicit TreeEdges(TreeEdgesOptions options);
   EdgeChoice choose(const EdgeRequest& request) override;
   bool respects_masks() const override { return true; }
+  std::string cross_refusal() const override { return "queries and keys are the nodes of one tree"; }
 
   // A node is valid when it covers a valid token: [B, tokens] bool -> [B, nodes] bool.
   at::Tensor node_mask(const at::Tensor& token_mask) const;

@@ -6,6 +6,7 @@
 #include <edgewise/io/file_descriptor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -47,5 +48,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // The whole file, of any size and kind (pipes too). Throws std::system_error that names the path and the
 // reason.
 std::string read_file(const std::filesystem::path& path);
+
+// The same of a text that people write, such as a recipe: a regular file of at most `most` bytes without NUL,
+// which is what a power cut leaves in place of text. Throws c10::ValueError otherwise.
+std::string read_text(const std::filesystem::path& path, uint64_t most = uint64_t{4} << 20);
 
 }  // namespace edgewise::io

@@ -1,8 +1,10 @@
 // safetensors files: named tensors and string metadata, the format of the Hugging Face package of that name.
 //
 // A file is u64 N, N bytes of JSON (dtype, shape and byte range of every tensor), then the tensors' bytes.
-// The writer's bytes equal the Python package's; the reader believes nothing it has not checked against the
-// size of the file.
+// The writer's bytes equal the Python package's. With checksums the metadata has one more entry,
+// "edgewise.crc32c": of every tensor in the order of the file the CRC-32C of its bytes, then that of their
+// names, dtypes and shapes and of the other metadata, eight hexadecimal digits each. The reader compares them
+// where they are there. It believes nothing it has not checked against the size of the file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,7 +42,7 @@ struct SafetensorsHeader {
 // written once each. Dtypes: bool, all integers, float16/32/64, bfloat16, float8, complex64. Throws
 // c10::ValueError for a tensor or name the format cannot hold, std::system_error if the file cannot be
 // written.
-void save_safetensors(const std::filesystem::path& path, const TensorFile& file);
+void save_safetensors(const std::filesystem::path& path, const TensorFile& file, bool checksums = false);
 
 // Tensors are contiguous, on the CPU and own their memory. Throws c10::ValueError that names the file and
 // what is wrong with it, std::system_error if it cannot be read. Never allocates more than the size of the
@@ -61,6 +63,7 @@ class SafetensorsReader {
   std::filesystem::path path_;
   FileDescriptor file_;
   SafetensorsHeader header_;
+  std::map<std::string, uint32_t> checksums_;  // empty = the file has none
 };
 
 // Names, dtypes and shapes without the data; the same checks, the same errors.

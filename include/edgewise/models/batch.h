@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 namespace edgewise {
 
 struct EdgeRelations;  // edgewise/edges/edge_source.h
+class InputGraph;      // edgewise/models/input_graph.h
 
 // One sequence, picture or graph per item: tokens, or features, or both.
 struct Tower {
@@ -24,6 +26,8 @@ struct Tower {
   // [B, R, 3] int64: query, key and id of pairs known beforehand, such as the edges of an input graph. An id
   // is 1 or more; 0 fills up the rows of items that have fewer.
   at::Tensor relations = {};
+  // Of graphs: the graph whose nodes the tokens number, with its features and edges. One item alone has it.
+  std::shared_ptr<const InputGraph> graph = {};
 
   int64_t items() const { return defined().size(0); }
   int64_t length() const { return defined().size(1); }  // N
@@ -34,8 +38,9 @@ struct Tower {
 };
 
 struct Batch {
-  std::vector<Tower> towers = {};               // one, or two for pairs of sequences
-  at::Tensor labels = {};                       // [B] int64, or [B, N] for labels of tokens, -1 = no target
+  std::vector<Tower> towers = {};  // one, or two for pairs of sequences
+  // [B] int64, or [B, N] for labels of tokens, -1 = no target; with places() [B, M], one for each of them.
+  at::Tensor labels = {};
   std::map<std::string, at::Tensor> more = {};  // [B, ...] by name: what else a task is scored by
   // A part of the batch may be cut to its own longest item, rounded up to a multiple of this; 0 = the length
   // is fixed, padding is part of the task.
@@ -43,6 +48,8 @@ struct Batch {
   int64_t sequence_length = 0;  // with positions: of the whole sequence, for means over all of it
 
   int64_t size() const { return towers.empty() ? 0 : towers[0].items(); }
+  // more["places"], [B, M] int64: the only tokens that a model of tokens answers for, where they are few.
+  const at::Tensor* places() const;
   // The same batch with every tensor that it has changed, always in the same order.
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& change) const;
   std::vector<at::Tensor> tensors() const;  // in the order of map()

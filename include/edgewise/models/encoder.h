@@ -1,8 +1,9 @@
-// Encoder: tokens to states. The pre-norm Transformer encoder of the SBM paper's experiments, with any edge
-// source.
+// Encoder: tokens to states. A Transformer encoder with any edge source; by default the pre-norm one of the
+// SBM paper's experiments.
 //
-//   x = dropout(token + position + W features);  x = block(x), layer by layer;  norm(x) * mask
+//   x = dropout(scale token + position + W features);  x = block(x), layer by layer;  norm(x) * mask
 //
+// where post-norm blocks bring the last norm themselves.
 // Parameter names follow Python's nn.TransformerEncoder.
 #pragma once
 
@@ -19,10 +20,16 @@
 
 namespace edgewise {
 
-// kNone: the encoder sees a set of tokens, not a sequence.
-enum class Positions { kLearned, kNone };
-Positions parse_positions(std::string_view name);  // "learned" | "none"
+// kNone: the encoder sees a set of tokens, not a sequence. kSinusoidal: sinusoids(), added like learned ones.
+// kRotary: queries and keys of self-attention are turned by their places
+// (MultiheadEdgeAttentionOptions::rotary).
+enum class Positions { kLearned, kNone, kSinusoidal, kRotary };
+Positions parse_positions(std::string_view name);  // "learned" | "none" | "sinusoidal" | "rotary"
 std::string_view to_string(Positions positions);
+
+// Position embeddings as fairseq makes them: place n of the table is [sin(p f_i) | cos(p f_i)] with p = n + 2
+// and f_i = 10000^(-i / (dim / 2 - 1)). [length, dim]; dim is even and at least 4.
+at::Tensor sinusoids(int64_t length, int64_t dim);
 
 // Makes the edge source of one layer; an empty function, or a null result, means dense attention.
 using EdgeSourceFactory = std::function<EdgeSourcePtr(int64_t layer)>;
@@ -43,7 +50,8 @@ struct EncoderOptions {
   double token_dropout = 0;  // in training so many tokens are read as token 0
   Positions positions = Positions::kLearned;
   double embedding_std = 0.02;
-  bool norm = true;  // false: no LayerNorm anywhere
+  double embedding_scale = 1;  // times the token embedding
+  BlockStyle style = {};       // without norm: no LayerNorm anywhere
   bool is_causal = false;
   EdgeSourceFactory edges;
   AttentionMethodFactory method;  // in place of edges
@@ -70,9 +78,10 @@ class EncoderImpl : public torch::nn::Module {
 
   EncoderOptions options;
   torch::nn::Embedding token_embedding{nullptr};     // empty without a vocabulary
-  torch::nn::Embedding position_embedding{nullptr};  // empty without positions
+  torch::nn::Embedding position_embedding{nullptr};  // empty without learned positions
+  at::Tensor places;                                 // sinusoids [max_length, dim]; undefined without
   torch::nn::Linear feature_projection{nullptr};     // empty without features
-  std::vector<PreNormBlock> layers;
+  std::vector<TransformerBlock> layers;
   torch::nn::LayerNorm norm{nullptr};
 
  private:

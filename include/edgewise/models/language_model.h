@@ -23,15 +23,18 @@ namespace edgewise {
 using CausalAttentionFactory = std::function<CausalAttentionPtr(int64_t layer)>;
 
 struct LanguageModelOptions {
-  std::vector<uint8_t> bytes;  // token id -> byte; its size is the vocabulary
-  int64_t context = 0;         // tokens of a segment
+  // What ids stand for: of a text byte by byte, id -> byte, whose number is the vocabulary; else how many
+  // there are, and a tokeniser says what they mean.
+  std::vector<uint8_t> bytes = {};
+  int64_t tokens = 0;
+  int64_t context = 0;  // tokens of a segment
   int64_t layers = 2;
   int64_t dim = 64;
   int64_t hidden = 128;
   double dropout = 0.1;
   Positions positions = Positions::kLearned;  // ignored by attention that is_relative()
   double embedding_std = 0.02;
-  bool norm = true;
+  BlockStyle style = {};
   bool tied = true;  // the output layer is the token embedding; else a layer of its own, with bias
   CausalAttentionFactory attention;
 };
@@ -60,10 +63,12 @@ class LanguageModelImpl : public Model {
   std::string cache_refusal() const;
 
   LanguageModelOptions options;
-  at::Tensor bytes;  // [vocabulary] uint8: a checkpoint says what its tokens mean
+  int64_t vocabulary() const { return options.bytes.empty() ? options.tokens : std::ssize(options.bytes); }
+  at::Tensor bytes;  // [vocabulary] uint8, of bytes: a checkpoint says what its tokens mean; else undefined
   torch::nn::Embedding token_embedding{nullptr};
-  torch::nn::Embedding position_embedding{nullptr};  // empty without positions
-  std::vector<PreNormBlock> layers;
+  torch::nn::Embedding position_embedding{nullptr};  // empty without learned positions
+  at::Tensor places;                                 // sinusoids [context, dim]; undefined without
+  std::vector<TransformerBlock> layers;
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear output{nullptr};  // empty when tied
 

@@ -23,6 +23,9 @@ struct ModelInput {
 struct ModelOutput : StackOutput {
   at::Tensor logits;                        // [B, classes], or [B, N, classes] for tokens
   std::vector<at::Tensor> tower_penalties;  // one scalar per tower, or empty
+  // [layers] double on the CPU: pairs that each could have had, in evaluation of models whose layers look at
+  // different sequences; undefined = those of the towers.
+  at::Tensor layer_pairs;
   at::Tensor extra_loss;             // scalar to add to the loss of the whole batch; undefined = nothing
   std::vector<at::Tensor> memories;  // per layer [B, M, dim], detached; empty without a memory
 };

@@ -22,6 +22,7 @@ struct Metric {
 
 const Metric& accuracy();
 const Metric& bits_per_character();
+const Metric& token_loss();  // in nats
 
 // One of figure_names() of figures.h; throws, naming them, for another name.
 const Metric& metric_named(const std::string& name);

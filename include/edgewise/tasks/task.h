@@ -10,12 +10,15 @@
 #include <edgewise/data/batches.h>
 #include <edgewise/data/dataset.h>
 #include <edgewise/models/classifier.h>
+#include <edgewise/models/graph_network.h>
 #include <edgewise/models/language_model.h>
 #include <edgewise/tasks/figures.h>
 #include <edgewise/tasks/metric.h>
 #include <edgewise/tasks/objective.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +29,29 @@ struct ModelPlan {
   EncoderOptions encoder;
   CausalAttentionFactory decoder;  // the layers of a language model as a whole, in place of encoder.edges
   Pooling pooling = Pooling::kMean;
-  bool tied = true;  // language models: the output layer is the token embedding
+  bool tied = true;                // language models: the output layer is the token embedding
+  GraphNetworkOptions graph = {};  // of a graph's network what the encoder does not say
+  // Translation: edges among the tokens of the decoder and across, where encoder.edges are those of the
+  // encoder; empty: dense.
+  EdgeSourceFactory decoder_edges = {}, cross_edges = {};
+};
+
+// What a model writes of the examples of a split, with figures of all of it together.
+struct WrittenText {
+  std::string name;  // of a set of examples
+  std::vector<std::string> lines;
+};
+struct Writing {
+  std::vector<WrittenText> texts;
+  std::vector<Figure> figures;
+  const Metric* metric = nullptr;  // one of the figures: what the writing is judged by
+};
+struct WritingOptions {
+  at::Device device = at::kCPU;
+  int64_t batch_size = 32;
+  RandomStream random = {};  // of edges, for example 0
+  std::function<bool()> stop = {};
+  std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
 class Task {
@@ -38,6 +63,8 @@ class Task {
   // The batches of training; and those that evaluate the first `size` examples of a split.
   virtual std::unique_ptr<data::Order> training_order(int64_t batch, uint64_t seed) const;
   virtual std::unique_ptr<data::Order> evaluation_order(int64_t size, int64_t batch) const;
+  // Batches of training of up to so many tokens; throws for data without.
+  virtual std::unique_ptr<data::Order> training_order_by_tokens(int64_t tokens, uint64_t seed) const;
 
   virtual ModelPtr make_model(const ModelPlan& plan) const = 0;
   // Throws unless a model means the same by its inputs as the data does.
@@ -47,6 +74,8 @@ class Task {
   virtual Operations head_operations(double n, double width) const;
 
   virtual const Objective& objective() const { return cross_entropy(); }
+  // The same with smoothed labels, for training; throws where nothing is a class.
+  std::shared_ptr<const Objective> smoothed_objective(double smoothing) const;
   // Why passes of training cannot be recorded in CUDA graphs; empty when they can.
   virtual std::string recording_refusal() const { return {}; }
 
@@ -62,6 +91,16 @@ class Task {
   virtual std::vector<Figure> figures(const std::vector<int64_t>& /*indices*/,
                                       const std::vector<double>& /*answers*/, data::Split) const {
     return {};
+  }
+
+  // What a mean loss on a split comes to in other units.
+  virtual std::vector<Figure> loss_figures(double /*loss*/, data::Split) const { return {}; }
+
+  // What the model writes by itself, such as translations, for tasks that let it; many passes an example, so
+  // for tests alone. None when options.stop ended it.
+  virtual bool writes() const { return false; }
+  virtual std::optional<Writing> write(Model& /*model*/, data::Split, const WritingOptions&) const {
+    return std::nullopt;
   }
 
  private:
@@ -106,7 +145,19 @@ class NextCharacters : public Task {
   const Metric& metric() const override { return bits_per_character(); }
 };
 
-// The model of NextCharacters: `bytes` are its vocabulary, plan.encoder.max_length its context.
-LanguageModel make_language_model(const ModelPlan& plan, std::vector<uint8_t> bytes);
+// The same in the pieces of a tokeniser (edgewise/data/examples/token_text.h). Beside the loss per token
+// stands what it is in bits per byte of the text, which compares runs with different tokenisers.
+class NextTokens : public NextCharacters {
+ public:
+  using NextCharacters::NextCharacters;
+  ModelPtr make_model(const ModelPlan& plan) const override;
+  void check_model(const Model& model) const override;
+  const Metric& metric() const override;
+  std::vector<Figure> loss_figures(double loss, data::Split split) const override;
+};
+
+// The model of NextCharacters, whose vocabulary are bytes, or of so many tokens; plan.encoder.max_length is
+// its context.
+LanguageModel make_language_model(const ModelPlan& plan, std::vector<uint8_t> bytes, int64_t tokens = 0);
 
 }  // namespace edgewise::tasks

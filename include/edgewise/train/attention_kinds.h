@@ -58,6 +58,7 @@ struct AttentionKind {
   // What a head computes; empty: nobody has counted.
   std::function<Operations(const Recipe&, const HeadSize&)> cost = {};
   bool takes_squares = false;  // attention.unit may be 16
+  bool over_graph = false;     // joins the edges of an input graph, and stands for graphs only
   // Takes tokens as a set with positions: computes the same where masked ones are left out of the batch.
   bool ignores_places = false;
   // Whether its densities count padding.
@@ -76,6 +77,10 @@ void register_attention(AttentionKind kind);
 const AttentionKind& attention_kind(const std::string& name);  // throws, naming all, when there is none
 const AttentionKind& attention_kind(const Recipe& recipe);     // of recipe.attention.kind
 std::vector<std::string> attention_names();                    // in the order of the help
+
+// The three places of an encoder-decoder, and the recipe of one of them: attention.kind is what it has.
+enum class DecoderPlace { kEncoder, kDecoder, kCross };
+Recipe recipe_of_place(const Recipe& recipe, DecoderPlace place);
 
 // Its name, and what it is called beside it: "sbm published".
 std::string describe_attention(const Recipe& recipe);

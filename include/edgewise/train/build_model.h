@@ -13,10 +13,11 @@ ModelPtr build_model(const Recipe& recipe, const tasks::Task& task);
 // The same for the task that the recipe names, over other data.
 ModelPtr build_model(const Recipe& recipe, const data::Dataset& dataset);
 
-// For recipes of texts; `bytes` are its vocabulary.
-LanguageModel build_language_model(const Recipe& recipe, std::vector<uint8_t> bytes);
+// For recipes of texts; `bytes` are its vocabulary, or it has so many tokens.
+LanguageModel build_language_model(const Recipe& recipe, std::vector<uint8_t> bytes, int64_t tokens = 0);
 
-// The language model of a checkpoint, which says itself what its tokens mean: needs no data.
+// The language model of a checkpoint, which says itself what its tokens mean, or whose run has a reader that
+// does: needs no data.
 LanguageModel load_language_model(const Recipe& recipe, const std::string& checkpoint);
 
 // The preset of [sbm] with what is set beside it.

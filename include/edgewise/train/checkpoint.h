@@ -18,8 +18,9 @@
 namespace edgewise::train {
 
 struct CheckpointInfo {
-  int64_t step = 0;                   // steps finished
-  std::optional<double> best_metric;  // of the best evaluation so far
+  int64_t step = 0;                      // steps finished
+  std::optional<double> best_metric;     // of the best evaluation so far
+  std::optional<double> best_loss = {};  // the least so far, where train.keep asks for it
   int64_t best_step = 0;
   int64_t validations_since_best = 0;
   bool evaluation_pending =

@@ -21,6 +21,7 @@ struct EvaluationOptions {
   int64_t max_examples = 0;    // 0 = all
   bool count_padding = false;  // whether the model's densities do (density_counts_padding of its recipe)
   bool count_valid = false;    // with count_padding: the density of valid pairs too
+  bool writes = false;         // what the model writes (tasks::Task::write) is judged too, and by that
   at::Device device = at::kCPU;
   Precision precision = Precision::kFp32;
   std::function<bool()> stop;  // asked between batches; true ends the evaluation early
@@ -28,6 +29,14 @@ struct EvaluationOptions {
   std::function<void(int64_t done, int64_t total)> progress;
   // Told the answers to every batch: examples of the split, and logits, averaged over the draws.
   std::function<void(const std::vector<int64_t>& indices, const at::Tensor& logits)> answers;
+};
+
+// Of a model that chooses edges by a policy: the task's metric with edges that are drawn, and with the
+// likeliest ones. Where the two differ much the policy has not decided.
+struct PolicyFigures {
+  double sampled = 0, greedy = 0;
+  double entropy = 0;                                   // of a prediction in nats, mean over layers and items
+  std::optional<double> sampled_recall, greedy_recall;  // Evaluation::edge_recall
 };
 
 struct Evaluation {
@@ -44,7 +53,10 @@ struct Evaluation {
   // For tasks that know their right edges, over all layers and heads and the queries that have a right edge:
   // chosen edges that are right, and right edges that are chosen.
   std::optional<double> edge_precision, edge_recall;
-  std::vector<tasks::Figure> figures = {};  // of all answers together, for tasks that give one an example
+  std::optional<PolicyFigures> policy = {};
+  // Of all answers together, for tasks that give one an example; and of what is written.
+  std::vector<tasks::Figure> figures = {};
+  std::vector<tasks::WrittenText> texts = {};
   int64_t examples = 0;
   bool complete = true;  // false when stopped early
 
@@ -57,6 +69,8 @@ RandomStream evaluation_stream(uint64_t seed, int64_t draw, int64_t first_item);
 
 // A text is read in batch_size parallel parts, each from its beginning (Task::evaluation_order): a model with
 // a memory carries it along, so that its figures depend a little on batch_size.
+//
+// Models with a policy are run three times: with edges decoded as their options say, drawn, and greedily.
 //
 // Leaves the model in the mode (training or not) it was in.
 Evaluation evaluate(Model& model, const tasks::Task& task, data::Split split,

@@ -25,6 +25,8 @@ class Optimizer {
   explicit Optimizer(const torch::nn::Module& model, const OptimizerOptions& options = {});
 
   void zero_grad();
+  // Adds weight * parameter to every gradient: the gradient of weight / 2 * the sum of squares.
+  void add_l2(double weight);
   // L2 norm over all gradients, a double where they are; infinite or NaN when any of them is.
   at::Tensor gradient_norm() const;
   // One update with this learning rate and beta1: on a GPU one kernel for all parameters, elsewhere torch's.

@@ -17,7 +17,7 @@ namespace edgewise::train {
 
 struct PassGraphsOptions {
   int64_t ordinary_passes = 2;  // of a shape before it is recorded: they load kernels and make their handles
-  int64_t most_graphs = 32;     // further shapes go on as ordinary passes
+  int64_t most_graphs = 64;     // further shapes go on as ordinary passes
 };
 
 struct PassCounts {
@@ -33,7 +33,7 @@ class PassGraphs {
   ~PassGraphs();
   PassCounts counts() const;
 
-  struct State;  // src/train/pass_graph_state.h
+  struct State;  // src/train/step/pass_graph_state.h
   State& state() { return *state_; }
 
  private:

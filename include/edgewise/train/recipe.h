@@ -28,7 +28,12 @@ struct DataRecipe {
   std::string symmetries = "none";
   std::string validation = "own";
   int64_t values = 8;
+  int64_t pairs = 64;
+  int64_t vocabulary = 8192;
   double mask_rate = 0.15;
+  int64_t split = 0;
+  bool normalise = true;
+  std::string metric = "accuracy";
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -40,8 +45,12 @@ struct ModelRecipe {
   double dropout = 0.1;
   double attention_dropout = 0.1;
   double token_dropout = 0;
+  std::optional<double> hidden_dropout;
+  bool norm_first = true;
+  std::string activation = "gelu";
   std::string positions = "learned";
   std::string pooling = "mean";
+  bool causal = false;
   double embedding_std = 0.02;
   int64_t max_length = 0;  // 0 = the dataset's
   bool tied = true;
@@ -54,6 +63,8 @@ struct AttentionRecipe {
   std::string kind = "dense";        // its name in the registry, <edgewise/train/attention_kinds.h>
   int64_t unit = 1;                  // edges one by one, or 16: in squares of 16 x 16 pairs
   std::optional<std::string> edges;  // a kind whose edges it takes (AttentionKind::takes_edges)
+  // Of tasks with a decoder: kinds in place of `kind` among its tokens, and across to the encoder.
+  std::optional<std::string> decoder = {}, cross = {};
   bool operator==(const AttentionRecipe&) const = default;
 };
 
@@ -61,6 +72,7 @@ struct AttentionRecipe {
 
 struct WindowRecipe {
   int64_t width = 64;
+  int64_t sinks = 0;
   bool operator==(const WindowRecipe&) const = default;
 };
 
@@ -73,6 +85,17 @@ struct SegmentsRecipe {
 struct RandomRecipe {
   int64_t alpha = 4;
   bool operator==(const RandomRecipe&) const = default;
+};
+
+// Layers over the edges of an input graph, and what joins these.
+struct GraphRecipe {
+  int64_t output_heads = 1;
+  std::string skip = "none";
+  bool norm = false;
+  double slope = 0.2;
+  double drop_edges = 0;
+  int64_t extra = 4;
+  bool operator==(const GraphRecipe&) const = default;
 };
 
 // SbmEdgesOptions: a preset, and what is set beside it.
@@ -109,11 +132,27 @@ struct SacRecipe {
   std::optional<std::string> test_decoding;
   std::optional<int64_t> beam;
   std::optional<std::string> estimator;
+  std::optional<double> probes, least_slope;
   std::optional<double> policy_weight;
   std::optional<double> entropy_weight;
   std::optional<std::string> baseline;
   std::optional<int64_t> distilled_rows;
   bool operator==(const SacRecipe&) const = default;
+};
+
+// IndexerEdgesOptions, field by field.
+struct IndexerRecipe {
+  std::optional<int64_t> alpha;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> dim;
+  std::optional<std::string> sharing;
+  std::optional<double> temperature;
+  std::optional<std::string> test_decoding;
+  std::optional<std::string> estimator;
+  std::optional<double> probes, least_slope;
+  std::optional<double> policy_weight;
+  std::optional<double> entropy_weight;
+  bool operator==(const IndexerRecipe&) const = default;
 };
 
 // `mode` of the approximations: as its paper prints it, or as the SBM paper's comparison computes it.
@@ -167,12 +206,17 @@ struct TrainRecipe {
   std::string weights;  // of another run, to start from: its folder, or a checkpoint; "" = new ones
   int64_t steps = 1000;
   int64_t batch = 32;
+  int64_t batch_tokens = 0;
   int64_t micro_batch = 0;  // 0 in a file = batch; never 0 once loaded
   double learning_rate = 1e-3;
+  double initial_rate = 0;
   int64_t warmup_steps = 0;
   std::string schedule = "one_cycle";
   double weight_decay = 0;
+  double l2 = 0;
+  double eps = 1e-6;
   double beta2 = 0.999;
+  double label_smoothing = 0;
   double edge_rate = 1;
   double grad_clip = 0;
   double density_weight = 0;
@@ -180,10 +224,12 @@ struct TrainRecipe {
   int64_t density_warmup = 0;
   int64_t edge_samples = 1;
   double average = 0;
+  int64_t average_last = 0;
   int64_t eval_every = 100;
   int64_t eval_batches = 0;
   int64_t eval_draws = 1;
   int64_t patience = 0;
+  std::string keep = "metric";
   int64_t checkpoint_every = 100;
   int64_t log_every = 10;
   int64_t snapshot_every = 0;
@@ -216,8 +262,10 @@ struct Recipe {
   WindowRecipe window;
   SegmentsRecipe segments;
   RandomRecipe random;
+  GraphRecipe graph;
   SbmRecipe sbm;
   SacRecipe sac;
+  IndexerRecipe indexer;
   LinearRecipe linear;
   PerformerRecipe performer;
   LinformerRecipe linformer;

@@ -8,9 +8,10 @@ namespace edgewise::train {
 
 // kOneCycle: linear from peak/25 to the peak at step warmup - 1, then linear to peak/250000 at the last step,
 // while beta1 runs 0.95 -> 0.85 -> 0.95. This is torch's OneCycleLR(anneal_strategy="linear",
-// pct_start=warmup/steps). kConstant: the peak and beta1 = 0.9 throughout.
-enum class ScheduleKind { kOneCycle, kConstant };
-ScheduleKind parse_schedule(std::string_view name);  // "one_cycle" | "constant"
+// pct_start=warmup/steps). kConstant: the peak and beta1 = 0.9 throughout. kInverseSqrt: in update u = 1, 2,
+// ... initial + u (peak - initial) / warmup up to the warm-up's end, then peak sqrt(warmup / u); beta1 = 0.9.
+enum class ScheduleKind { kOneCycle, kConstant, kInverseSqrt };
+ScheduleKind parse_schedule(std::string_view name);  // "one_cycle" | "constant" | "inverse_sqrt"
 std::string_view to_string(ScheduleKind kind);
 
 struct ScheduleOptions {
@@ -18,6 +19,7 @@ struct ScheduleOptions {
   double peak = 5e-4;
   int64_t steps = 1;   // T, length of the run
   int64_t warmup = 0;  // steps until the peak
+  double initial = 0;  // kInverseSqrt: where the warm-up begins
 };
 
 struct SchedulePoint {

@@ -36,7 +36,7 @@ struct TaskKind {
   std::string name;
   std::string meaning;                            // one line
   std::function<DatasetPtr(const Recipe&)> open;  // the data that a recipe names
-  std::function<tasks::TaskPtr(DatasetPtr)> task;
+  std::function<tasks::TaskPtr(DatasetPtr)> task = {};
 
   // The rest may stay empty.
 
@@ -45,7 +45,11 @@ struct TaskKind {
   // What data.path is, and how to come by it; empty for data made from its seed, which has no path.
   std::string path = {};
   std::optional<DataImport> import = {};
-  bool is_causal = false;  // its model predicts the next token, and may not see it
+  bool is_causal = false;    // its model predicts the next token, and may not see it
+  bool is_graph = false;     // its data are graphs, whose edges attention takes (AttentionKind::over_graph)
+  bool has_decoder = false;  // its model is an encoder-decoder
+  // In place of `task`, for tasks with options of their own.
+  std::function<tasks::TaskPtr(DatasetPtr, const Recipe&)> task_of = {};
   std::function<NoiseSize(const Recipe&)> noise = {};
 
   bool reads(const std::string& key) const;  // of [data]

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..edge_set import EdgeSet
 from ..functional import edge_attention
+from .dense import attend_dense
 from .sources import AttentionCall, EdgeSource, FunctionEdges, GivenEdges
 
 __all__ = ["MultiheadEdgeAttention", "add_density_penalty", "as_source"]
@@ -133,7 +134,7 @@ class MultiheadEdgeAttention(nn.Module):
         call = AttentionCall(q, k, v, mask, is_causal, dropout_p=self.dropout if self.training else 0.0,
                              is_self=is_self)
         forbidden = None if is_causal or attn_mask is None else _forbidden(attn_mask, self.num_heads)
-        heads = self._attend_dense(call, forbidden) if self.edges is None else self._attend_edges(call, forbidden)
+        heads = attend_dense(call, forbidden) if self.edges is None else self._attend_edges(call, forbidden)
         output = self.out_proj(heads.transpose(1, 2).flatten(2))
         if not self.batch_first:
             output = output.transpose(0, 1)
@@ -160,16 +161,6 @@ class MultiheadEdgeAttention(nn.Module):
         if penalty is not None and self.training:
             output = add_density_penalty(output, penalty, self.density_weight)
         return output
-
-    def _attend_dense(self, call: AttentionCall, forbidden: torch.Tensor | None) -> torch.Tensor:
-        allowed = None if forbidden is None else ~forbidden
-        if call.key_mask is not None:
-            keys = call.key_mask[:, None, None, :]
-            allowed = keys if allowed is None else allowed & keys
-            if call.is_causal:
-                allowed = allowed & torch.ones(call.query.shape[2], keys.shape[3], dtype=torch.bool, device=keys.device).tril()
-        causal = call.is_causal and call.key_mask is None
-        return F.scaled_dot_product_attention(call.query, call.key, call.value, allowed, call.dropout_p, causal)
 
     def extra_repr(self) -> str:
         return (f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, dropout={self.dropout}, "

@@ -54,6 +54,7 @@ class SbmEdges(EdgeSource):
         said = {"preset": preset, "unit": unit, "clusters": count, "initial_density": initial_density, **options}
         if window is not None:
             said["window"] = window
+        self._said = {"num_heads": num_heads, "head_dim": head_dim, **said}
         self.options = " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
                                 for name, value in said.items())
         self.clusters = torch.nn.Parameter(torch.empty(num_heads, count, head_dim))
@@ -87,6 +88,9 @@ class SbmEdges(EdgeSource):
             shape = (*query.shape[:3], key.shape[2])
             tell(density, penalty, lambda: EdgeSet(ops.sbm_edges(query, key, parameters, *known, autocast), shape))
         return output, penalty
+
+    def settings(self):
+        return {**self._said, "seed": self.evaluation_seed}
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.head_dim}, {self.options}"

@@ -1,7 +1,7 @@
 #include <edgewise/data/examples/masked_text.h>
+#include <edgewise/data/examples/token_text.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/Functions.h>
 
@@ -117,14 +117,7 @@ Batch MaskedText::batch(Split split, std::span<const int64_t> indices) const {
 }
 
 std::vector<Baseline> MaskedText::baselines(Split split) const {
-  std::vector<double> count(static_cast<size_t>(vocabulary()), 1);  // what train lacks is possible
-  const std::vector<int32_t>&train = examples_.part(Split::kTrain).tokens,
-        &scored = examples_.part(split).tokens;
-  for (const int32_t token : train) count[static_cast<size_t>(token)] += 1;
-  const double all = static_cast<double>(train.size()) + static_cast<double>(vocabulary());
-  double nats = 0;
-  for (const int32_t token : scored) nats -= std::log(count[static_cast<size_t>(token)] / all);
-  return {{"token frequencies alone", nats / static_cast<double>(scored.size())}};
+  return {{"token frequencies alone", frequency_loss(examples_, split, vocabulary())}};
 }
 
 std::string MaskedText::summary() const {

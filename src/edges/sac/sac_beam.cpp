@@ -7,9 +7,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <optional>
-
-#include "edges/sac/sac_blocks.h"
 #include "edges/sac/sac_walk.h"
 
 namespace edgewise::sac {
@@ -73,12 +70,7 @@ WalkResult rooted_beam(const SacEdgesImpl& predictor, const WalkInputs& inputs) 
   const at::Tensor choosing = settle_certain(predictor.options, inputs, result);
   result.steps = longest_walk(inputs.limits, choosing);
   Beams beams(batch, groups, queries, predictor.options.beam, inputs.query_nodes);
-  std::optional<BlockPredictor> blocks;
-  at::Tensor prepared;
-  if (predictor.options.destinations == SacDestinations::kAll)
-    prepared = prepare_nodes(predictor, inputs.key_nodes);
-  else if (result.steps > 0)
-    blocks.emplace(predictor, inputs, beams.width);
+  const at::Tensor prepared = prepare_nodes(predictor, inputs.key_nodes);
   const at::Tensor own = at::arange(queries, inputs.limits.options());
   const at::Tensor sources =
       beams.repeated(own.view({1, 1, -1}).expand({batch, groups, -1}));  // [B, G, R * K]
@@ -90,29 +82,15 @@ WalkResult rooted_beam(const SacEdgesImpl& predictor, const WalkInputs& inputs) 
     const at::Tensor is_live = choosing & (inputs.limits.unsqueeze(1) > step);
     state = lstm_step(predictor, input, state);
     const at::Tensor live = beams.repeated(is_live);
-    at::Tensor chosen;  // [B, G, R * K]
-    // The beams of one decision; a walker's states, history and candidates follow those that survive.
-    const auto advance = [&](const at::Tensor& log_p) {
-      const auto [parent, choice] = beams.extend(log_p, is_live);
-      state = {beams.reordered(state.hidden, parent), beams.reordered(state.cell, parent)};
-      history = beams.reordered(history, parent);
-      if (!predictor.options.duplicates) left = beams.reordered(left, parent);
-      chosen = beams.flat(choice);
-      return parent;
-    };
-    if (blocks) {
-      BlockPrediction prediction = blocks->predict(state.hidden, left, live, sources);
-      const at::Tensor parent = advance(prediction.block_log_p), block = chosen;
-      prediction.key_log_p = beams.reordered(prediction.key_log_p, parent);
-      history.select(3, step).copy_(block * blocks->block());
-      advance(prediction.within(block));
-      // A beam without a candidate left may point beyond the last key; it loses against all others.
-      chosen = (history.select(3, step) + chosen).clamp_max(inputs.key_nodes.size(2) - 1);
-    } else {
-      advance(log_probabilities(node_scores(predictor, state.hidden, prepared) +
-                                    distance_scores(predictor, inputs, state.hidden, sources),
-                                left, live));
-    }
+    const at::Tensor log_p = log_probabilities(node_scores(predictor, state.hidden, prepared) +
+                                                   distance_scores(predictor, inputs, state.hidden, sources),
+                                               left, live);
+    const auto [parent, choice] = beams.extend(log_p, is_live);
+    // A walker's states, history and candidates follow the beams that survive.
+    state = {beams.reordered(state.hidden, parent), beams.reordered(state.cell, parent)};
+    history = beams.reordered(history, parent);
+    if (!predictor.options.duplicates) left = beams.reordered(left, parent);
+    const at::Tensor chosen = beams.flat(choice);  // [B, G, R * K]
     history.select(3, step).copy_(chosen);
     if (!predictor.options.duplicates) left = left.scatter(-1, chosen.unsqueeze(-1), false);
     input = pick_rows(inputs.key_nodes, chosen);

@@ -10,7 +10,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/unique_consecutive.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -20,7 +19,6 @@
 #include <ostream>
 #include <tuple>
 
-#include "edges/sac/sac_distill.h"
 #include "edges/sac/sac_fused.h"
 #include "edges/sac/sac_inputs.h"
 #include "edges/sac/sac_walk.h"
@@ -38,9 +36,6 @@ void check_options(const SacEdgesOptions& o) {
   TORCH_CHECK_VALUE(o.alpha >= 1 && o.budget >= 0,
                     "SacEdges: expected alpha of at least 1 and a budget of at least 0; got ", o.alpha,
                     " and ", o.budget);
-  TORCH_CHECK_VALUE(o.block_size >= 1, "SacEdges: expected a block_size of at least 1; got ", o.block_size);
-  TORCH_CHECK_VALUE(o.destinations == SacDestinations::kAll || o.walk == SacWalk::kRooted,
-                    "SacEdges: expected walk rooted with destinations blocks; got ", to_string(o.walk));
   TORCH_CHECK_VALUE(o.beam >= 1, "SacEdges: expected a beam of at least 1; got ", o.beam);
   TORCH_CHECK_VALUE(o.distance_buckets >= 2 && o.max_distance >= 1,
                     "SacEdges: expected at least 2 distance buckets and a max_distance of at least 1; got ",
@@ -60,6 +55,13 @@ void check_options(const SacEdgesOptions& o) {
       rooted || o.estimator != SacEstimator::kDistillation,
       "SacEdges: expected walk rooted with the estimator distillation, which compares whole rows; "
       "got pairs");
+  TORCH_CHECK_VALUE(
+      o.estimator != SacEstimator::kCounterfactual || (rooted && !o.duplicates),
+      "SacEdges: expected walk rooted and no duplicates with the estimator counterfactual, which needs the "
+      "probability of every edge; got ",
+      to_string(o.walk), o.duplicates ? ", with duplicates" : "", ". Use paired or reinforce");
+  TORCH_CHECK_VALUE(o.least_slope >= 0, "SacEdges: expected least_slope of at least 0; got ", o.least_slope);
+  TORCH_CHECK_VALUE(o.probes >= 0, "SacEdges: expected probes of at least 0; got ", o.probes);
   TORCH_CHECK_VALUE(o.distilled_rows >= 1, "SacEdges: expected distilled_rows of at least 1; got ",
                     o.distilled_rows);
 }
@@ -165,15 +167,14 @@ MadeEdges make_edges(const EdgeRequest& request, const sac::WalkResult& walk, co
   return result;
 }
 
-// What a destination's score begins with, [buckets]: -decay log(1 + d) of the nearest distance in a bucket,
-// in steps of `unit` tokens.
-at::Tensor decayed_distances(const SacEdgesOptions& options, int64_t unit) {
+// What a destination's score begins with, [buckets]: -decay log(1 + d) of the nearest distance in a bucket.
+at::Tensor decayed_distances(const SacEdgesOptions& options) {
   const int64_t buckets = options.distance_buckets / 2 * 2;
   const at::Tensor steps = at::arange(options.max_distance + 1);
   const at::Tensor bucket = sac::bucket_of_distance(-steps, buckets, options.max_distance);
   at::Tensor nearest = at::full({buckets / 2}, static_cast<double>(options.max_distance), at::kDouble);
   nearest = nearest.scatter_reduce(0, bucket, steps.to(at::kDouble), "amin");
-  const at::Tensor side = (nearest * static_cast<double>(unit)).log1p() * -options.distance_decay;
+  const at::Tensor side = nearest.log1p() * -options.distance_decay;
   return at::cat({side, side});
 }
 
@@ -207,8 +208,6 @@ SacEdgesImpl::SacEdgesImpl(SacEdgesOptions given) : options(std::move(given)) {
   };
   if (options.distance != DistanceEncoding::kNone)
     distance_table = table("distance_table", options.distance_buckets / 2 * 2);
-  if (options.distance != DistanceEncoding::kNone && options.destinations == SacDestinations::kBlocks)
-    block_distance_table = table("block_distance_table", options.distance_buckets / 2 * 2);
   if (options.relations > 0) relation_table = table("relation_table", options.relations + 1);
   if (options.baseline == RewardBaseline::kLearned) {
     value1 = register_module("value1", torch::nn::Linear(options.embed_dim, width));
@@ -227,13 +226,9 @@ void SacEdgesImpl::reset_parameters() {
   for (at::Tensor* parameter :
        {&lstm_weight_ih, &lstm_weight_hh, &lstm_bias, &start, &mlp_state, &mlp_node, &mlp_bias, &mlp_out})
     if (parameter->defined()) parameter->uniform_(-bound, bound);
-  for (at::Tensor* encoding : {&distance_table, &block_distance_table, &relation_table})
+  for (at::Tensor* encoding : {&distance_table, &relation_table})
     if (encoding->defined()) encoding->zero_();
-  if (options.distance_decay > 0) {
-    distance_table.copy_(decayed_distances(options, 1));
-    if (block_distance_table.defined())
-      block_distance_table.copy_(decayed_distances(options, options.block_size));
-  }
+  if (options.distance_decay > 0) distance_table.copy_(decayed_distances(options));
 }
 
 sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_pairs) const {
@@ -282,9 +277,6 @@ sac::WalkInputs SacEdgesImpl::walk_inputs(const EdgeRequest& request, bool with_
   if (with_pairs) inputs.allowed = sac::allowed_pairs(options, request, node_weight.size(0));
   if (with_pairs && options.distance != DistanceEncoding::kNone)
     inputs.buckets = sac::distance_buckets(request, distance_table.size(1), options.max_distance);
-  if (with_pairs && block_distance_table.defined())
-    inputs.block_buckets = sac::block_distance_buckets(request, block_distance_table.size(1),
-                                                       options.max_distance, options.block_size);
   if (options.relations > 0) {
     TORCH_CHECK_VALUE(request.relations,
                       "SacEdges: expected relations in the request, as the option relations = ",
@@ -314,36 +306,30 @@ sac::WalkResult SacEdgesImpl::walk(const sac::WalkInputs& inputs, const EdgeRequ
     const int64_t walkers = rooted ? inputs.allowed.size(2) : 1, predictions = rooted ? longest : 2 * longest;
     const at::Tensor keys =
         ops::stream_keys(request.random, kernels::Purpose::kEdges, {batch, groups, walkers, 0});
-    const auto uniforms = [&](size_t pair) {
-      return ops::reference::walk_uniforms(keys, walkers, predictions, kernels::kWalkLane,
-                                           inputs.allowed.device(), rooted ? request.first_row() : 0, pair)
-          .view({batch, groups, walkers, predictions});
-    };
-    const at::Tensor own = uniforms(0);
-    choose =
-        sac::sampling_chooser(options.destinations == SacDestinations::kBlocks
-                                  ? at::stack({uniforms(1), own}, -1).flatten(3)  // block, key, block, ...
-                                  : own);
+    choose = sac::sampling_chooser(ops::reference::walk_uniforms(keys, walkers, predictions,
+                                                                 kernels::kWalkLane, inputs.allowed.device(),
+                                                                 rooted ? request.first_row() : 0)
+                                       .view({batch, groups, walkers, predictions}));
   }
   if (!rooted) return sac::pairs_walk(*this, inputs, choose);
   return sac::rooted_walk(*this, inputs, choose,
-                          options.estimator == SacEstimator::kDistillation && at::GradMode::is_enabled());
+                          (options.estimator == SacEstimator::kDistillation ||
+                           options.estimator == SacEstimator::kCounterfactual) &&
+                              is_training() && at::GradMode::is_enabled());
 }
 
 EdgeChoice SacEdgesImpl::choose(const EdgeRequest& request) {
   // Log-probabilities need more than half precision.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const WalkDecoding decoding = is_training() ? options.train_decoding : options.test_decoding;
+  const WalkDecoding decoding = is_training()                           ? options.train_decoding
+                                : !decoding_                            ? options.test_decoding
+                                : *decoding_ == PolicyDecoding::kSample ? WalkDecoding::kSample
+                                                                        : WalkDecoding::kGreedy;
   const bool fused = sac::fused_walk_applies(*this, request, decoding);
-  EdgeChoice choice;
-  if (const auto quick = fused ? sac::token_walk(*this, request, decoding) : std::nullopt) {
-    choice = choice_of({}, *quick, request);
-  } else {
-    const sac::WalkInputs inputs = walk_inputs(request, !fused);
-    choice = choice_of(
-        inputs, fused ? sac::fused_walk(*this, inputs, request, decoding) : walk(inputs, request, decoding),
-        request);
-  }
+  const sac::WalkInputs inputs = walk_inputs(request, !fused);
+  const EdgeChoice choice = choice_of(
+      inputs, fused ? sac::fused_walk(*this, inputs, request, decoding) : walk(inputs, request, decoding),
+      request);
   if (options.sharing == SacSharing::kAllLayers) last_choice_ = choice;
   return choice;
 }
@@ -357,72 +343,19 @@ EdgeChoice SacEdgesImpl::choice_of(const sac::WalkInputs& inputs, const sac::Wal
       plain ? edges_of_rows(request.shape(), result, learns) : make_edges(request, result, inputs.own_rows);
   EdgeChoice choice;
   choice.edges = made.edges;
-  if (!learns) return choice;
-
-  choice.policy = make_policy(inputs, result, request);
-  if (options.estimator == SacEstimator::kEdgeCredit || options.estimator == SacEstimator::kStraightThrough) {
-    EdgeLearner& learner = choice.learner.emplace();
-    const at::Tensor credited = made.action >= 0, action = made.action.clamp_min(0);
-    if (result.log_prob.numel() == 0) {
-      learner.values = at::zeros({made.edges.edge_count()}, inputs.query_nodes.options());
-    } else {
-      learner.values = options.policy_weight * result.log_prob.flatten().index_select(0, action).masked_fill(
-                                                   credited.logical_not(), 0);
-    }
-    learner.rule =
-        options.estimator == SacEstimator::kStraightThrough ? CreditRule::kLogit : CreditRule::kLeaveOneOut;
-  }
+  if (reports_policy()) choice.policy = make_policy(inputs, result, request);
+  if (learns && options.estimator == SacEstimator::kCounterfactual && options.policy_weight != 0)
+    choice.learner = make_learner(inputs, result, request, made.edges, made.action);
   return choice;
 }
 
-EdgePolicy SacEdgesImpl::make_policy(const sac::WalkInputs& inputs, const sac::WalkResult& result,
-                                     const EdgeRequest& request) const {
-  EdgePolicy policy;
-  policy.log_prob = result.log_prob.sum({1, 2});
-  policy.entropy = result.entropy.sum({1, 2}) / result.chosen.sum({1, 2}).clamp_min(1);
-  policy.baseline = baseline_of(inputs, request);
-  policy.reward_scale =
-      (options.normalize_rewards
-           ? 1 / rewards->deviation()
-           : at::ones({}, at::TensorOptions().dtype(at::kDouble).device(policy.baseline.device())))
-          .to(policy.log_prob.scalar_type());
-  policy.weights.entropy = options.entropy_weight;
-  if (options.estimator == SacEstimator::kReinforce) {
-    policy.weights.reinforce = options.policy_weight;
-    if (options.baseline == RewardBaseline::kLearned) policy.weights.baseline = 0.5;
-  }
-  if (options.estimator == SacEstimator::kDistillation) {
-    policy.weights.distillation = options.policy_weight;
-    policy.distillation =
-        sac::distillation_loss(inputs, result, request, sac::sampled_rows(request, options.distilled_rows));
-  }
-  policy.rewards = rewards;
-  policy.inputs = inputs.tokens.detach();
-  policy.nodes = inputs.query_nodes;
-  if (policy.nodes.requires_grad()) policy.nodes.retain_grad();
-  return policy;
+bool SacEdgesImpl::reports_policy() const {
+  return is_training() ? at::GradMode::is_enabled() : decoding_ == PolicyDecoding::kSample;
 }
 
-at::Tensor SacEdgesImpl::baseline_of(const sac::WalkInputs& inputs, const EdgeRequest& request) const {
-  const int64_t batch = inputs.tokens.size(0);
-  const auto real = inputs.query_nodes.options();
-  switch (options.baseline) {
-    case RewardBaseline::kNone:
-      return at::zeros({batch}, real);
-    case RewardBaseline::kRunningMean:
-      return rewards->mean().to(real.dtype()).expand({batch});
-    case RewardBaseline::kLearned: {
-      const auto mask = request.query_mask();
-      const at::Tensor tokens = inputs.tokens.detach().to(node_weight.scalar_type());
-      const at::Tensor mean = mask ? tokens.masked_fill(mask->logical_not().unsqueeze(-1), 0).sum(1) /
-                                         mask->sum(1, true).clamp_min(1)
-                                   : tokens.mean(1);
-      // forward() of a module is not const; its parameters are all that is used.
-      auto hidden = value1, out = value2;
-      return out->forward(hidden->forward(mean).tanh()).squeeze(1);
-    }
-  }
-  TORCH_INTERNAL_ASSERT(false);
+bool SacEdgesImpl::decode_by(std::optional<PolicyDecoding> decoding) {
+  decoding_ = decoding;
+  return true;
 }
 
 std::string SacEdgesImpl::causal_refusal() const {
@@ -432,11 +365,19 @@ std::string SacEdgesImpl::causal_refusal() const {
          "use sac.walk = rooted, where every query walks on its own";
 }
 
+std::string SacEdgesImpl::cross_refusal() const {
+  if (options.walk == SacWalk::kPairs)
+    return "the walk pairs takes its sources from among the keys; use sac.walk = rooted";
+  if (options.self_edges != SelfEdges::kAllowed)
+    return "no token stands among the keys itself; use sac.self_edges = allowed";
+  return options.candidates ? options.candidates->cross_refusal() : "";
+}
+
+std::string SacEdgesImpl::cross_growth_refusal() const {
+  return "its predictor keeps the nodes of one growing sequence alone";
+}
+
 std::string SacEdgesImpl::growth_refusal() const {
-  if (options.destinations == SacDestinations::kBlocks)
-    return "sac.destinations = blocks counts its blocks from the first query of a pass; use sac.destinations "
-           "= "
-           "all";
   if (options.budget == 0) return {};
   return "sac.budget is shared out over the whole sequence, however long it becomes; use sac.alpha, a number "
          "per token";

@@ -1,26 +1,22 @@
 #include "edges/sac/sac_fused.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <edgewise/edges/patterns.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "edges/kept.h"
 #include "edges/sac/sac_inputs.h"
 #include "ops/streams.h"
-#include "ops/walk/block_walk.h"
 #include "ops/walk/cuda_walk.h"
 #include "ops/walk/pairs_walk.h"
 #include "ops/walk/rooted_walk.h"
@@ -32,74 +28,6 @@ const WindowEdges* window_of(const SacEdgesOptions& options) {
   return dynamic_cast<const WindowEdges*>(options.candidates.get());
 }
 
-// Tensors that depend on sizes alone and take many small operations to make: the last few are kept, for each
-// stream its own (another one would have to wait for them, and they for it before they go).
-template <typename Key, typename Made>
-class Kept {
- public:
-  template <typename Make>
-  Made get(const Key& key, const Make& make) {
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(key.device.type()).getStream(key.device);
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Entry& each) {
-      return each.key == key && each.stream == stream;
-    });
-    if (found != kept_.end()) return found->made;
-    constexpr size_t kMost = 16;
-    if (kept_.size() == kMost) kept_.erase(kept_.begin());
-    const c10::InferenceMode training(false);  // what is made in inference serves training too
-    const at::NoGradGuard guard;
-    kept_.push_back({key, stream, make()});
-    return kept_.back().made;
-  }
-
- private:
-  struct Entry {
-    Key key;
-    c10::Stream stream;
-    Made made;
-  };
-  std::mutex mutex_;
-  std::vector<Entry> kept_;
-};
-// Never destroyed: at exit the device may be gone before them.
-template <typename Key, typename Made>
-Kept<Key, Made>& kept() {
-  static auto& all = *new Kept<Key, Made>;
-  return all;
-}
-
-// Buckets of the distances begin .. end - 1.
-struct DistanceRange {
-  int64_t begin, end, buckets, max_distance;
-  at::Device device;
-  bool operator==(const DistanceRange&) const = default;
-};
-at::Tensor distance_index(const DistanceRange& range) {
-  return kept<DistanceRange, at::Tensor>().get(range, [&] {
-    const at::Tensor distance = at::arange(range.begin, range.end, at::TensorOptions().dtype(at::kLong));
-    return bucket_of_distance(distance, range.buckets, range.max_distance).to(range.device);
-  });
-}
-
-// The blocks of a request, and what their distances add: block b of query i is b - own(i) blocks away.
-ops::BlockWalkBlocks blocks_of(const SacEdgesImpl& predictor, const EdgeRequest& request) {
-  const EdgeShape shape = request.shape();
-  const auto whole = at::TensorOptions().dtype(at::kLong);
-  ops::BlockWalkBlocks result;
-  result.size = predictor.options.block_size;
-  const at::Tensor own = (at::arange(shape.queries, whole) + request.query_offset).div(result.size, "floor");
-  const int64_t count = (shape.keys + result.size - 1) / result.size,
-                nearest = request.query_offset / result.size,
-                farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / result.size;
-  result.start = farthest - own;
-  if (predictor.block_distance_table.defined())
-    result.distance = predictor.block_distance_table.index_select(
-        1, distance_index({-farthest, count - nearest, predictor.block_distance_table.size(1),
-                           predictor.options.max_distance, predictor.block_distance_table.device()}));
-  return result;
-}
-
 // ---- on a GPU ----
 
 struct DistanceBuckets {
@@ -108,7 +36,7 @@ struct DistanceBuckets {
 };
 DistanceBuckets distance_buckets_of(const DistanceRange& range) {
   return kept<DistanceRange, DistanceBuckets>().get(range, [&] {
-    const at::Tensor index = distance_index(range);
+    const at::Tensor index = known_buckets(range);
     const at::Tensor one_hot = index.unsqueeze(1) == at::arange(range.buckets, index.options());
     return DistanceBuckets{index, one_hot.to(at::kFloat)};
   });
@@ -128,19 +56,17 @@ struct DistanceValues : torch::autograd::Function<DistanceValues> {
     return {at::matmul(grads[0], context->get_saved_variables()[0]), {}, {}};
   }
 };
-at::Tensor distance_values(const SacEdgesImpl& predictor, const at::Tensor& table, int64_t begin,
-                           int64_t end) {
-  const DistanceBuckets buckets =
-      distance_buckets_of({begin, end, table.size(1), predictor.options.max_distance, table.device()});
-  return DistanceValues::apply(table, buckets.index, buckets.one_hot);
+at::Tensor distance_values(const SacEdgesImpl& predictor, const EdgeRequest& request) {
+  const DistanceBuckets buckets = distance_buckets_of(distance_range(predictor, request));
+  return DistanceValues::apply(predictor.distance_table, buckets.index, buckets.one_hot);
 }
 
 // Where the sorted keys of a walk without masks lie, of which the first rows have fewer than others
 // (WalkResult::places).
 struct KnownRows {
   EdgeShape shape;
-  int64_t groups, steps, offset, window;
-  bool causal, no_self;
+  int64_t groups, steps, offset, window, gap;
+  bool causal;
   at::Device device;
   bool operator==(const KnownRows&) const = default;
 };
@@ -159,7 +85,9 @@ RowPlaces row_places(const KnownRows& rows) {
       last = last.minimum(position + rows.window + 1);
     }
     at::Tensor count = (last - first).clamp_min(0);
-    if (rows.no_self) count = count - ((position >= first) & (position < last)).to(at::kLong);
+    if (rows.gap >= 0)  // what of the gap lies in first .. last - 1
+      count = count -
+              ((position + rows.gap + 1).minimum(last) - (position - rows.gap).maximum(first)).clamp_min(0);
     const at::Tensor degrees = count.clamp_max(rows.steps);  // [L]
     const at::Tensor of_unit =
         (at::arange(rows.steps, whole).unsqueeze(0) < degrees.unsqueeze(1)).flatten().nonzero().squeeze(1);
@@ -195,12 +123,11 @@ std::string cuda_refusal(const SacEdgesImpl& predictor, const EdgeRequest& reque
   const SacEdgesOptions& o = predictor.options;
   const EdgeShape shape = request.shape();
   if (o.walk == SacWalk::kPairs) return "walks of pairs have a kernel on the CPU only";
+  if (request.random.item_rows != 1) return "the kernel takes every row of the batch for an item of its own";
   // A budget is shared by the queries that take part; how many do, a mask knows on the device alone.
   const int64_t sharing = request.query_mask() ? 1 : std::max<int64_t>(shape.queries, 1);
   const int64_t each = o.budget > 0 ? (o.budget + sharing - 1) / sharing : o.alpha;
-  return ops::cuda_walk_refusal(predictor.lstm_bias, shape,
-                                o.destinations == SacDestinations::kBlocks ? o.block_size : 0,
-                                std::min(each, most_edges(o, shape)));
+  return ops::cuda_walk_refusal(predictor.lstm_bias, shape, std::min(each, most_edges(o, shape)));
 }
 
 // What does not depend on the inputs.
@@ -212,7 +139,7 @@ ops::CudaWalkRules rules_of(const SacEdgesImpl& predictor, const EdgeRequest& re
   rules.query_offset = request.query_offset;
   if (const WindowEdges* window = window_of(options)) rules.window = window->width();
   rules.is_causal = request.is_causal;
-  rules.no_self = options.self_edges != SelfEdges::kAllowed;
+  rules.gap = *walk_gap(options, request);
   rules.key_mask = request.key_mask;
   rules.steps =
       std::min(options.alpha,
@@ -221,45 +148,28 @@ ops::CudaWalkRules rules_of(const SacEdgesImpl& predictor, const EdgeRequest& re
   rules.choice =
       decoding == WalkDecoding::kSample ? kernels::WalkChoice::kSample : kernels::WalkChoice::kGreedy;
   rules.random = request.random;
-  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
-  if (options.destinations == SacDestinations::kBlocks) {
-    rules.block = options.block_size;
-    rules.farthest = std::max<int64_t>(shape.queries + request.query_offset - 1, 0) / rules.block;
-    rules.rounded = request.query.scalar_type() == at::kBFloat16;
-  }
+  rules.learns = predictor.reports_policy();
   return rules;
 }
-// Distances in blocks that a walk looks at: [first, second).
-std::pair<int64_t, int64_t> block_distances(const ops::CudaWalkRules& rules, const EdgeShape& shape) {
-  const int64_t count = (shape.keys + rules.block - 1) / rules.block;
-  return {-rules.farthest, count - rules.query_offset / rules.block};
-}
-
 // Where the edges of every row lie among the sorted keys, if that is known beforehand.
 void add_known_rows(WalkResult& result, const ops::CudaWalkRules& rules, const EdgeShape& shape,
                     int64_t groups, at::Device device) {
   if (rules.limits.defined() || rules.key_mask) return;
-  result.all_taken = !rules.is_causal && rules.window < 0 && rules.steps + rules.no_self <= shape.keys;
+  result.all_taken = !rules.is_causal && rules.window < 0 &&
+                     rules.steps + std::max<int64_t>(2 * rules.gap + 1, 0) <= shape.keys;
   if (result.all_taken) {
     result.offsets = even_offsets({shape.rows(), rules.steps, device});
     return;
   }
   const RowPlaces known = row_places(
-      {shape, groups, rules.steps, rules.query_offset, rules.window, rules.is_causal, rules.no_self, device});
+      {shape, groups, rules.steps, rules.query_offset, rules.window, rules.gap, rules.is_causal, device});
   result.places = known.places;
   result.offsets = known.offsets;
-}
-
-// The gradient passes as it is: a cast would round it on its way back.
-at::Tensor rounded_to_bf16(const at::Tensor& x) {
-  const at::Tensor from = x.detach();
-  return x + (from.to(at::kBFloat16).to(x.scalar_type()) - from);
 }
 
 WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
                      WalkDecoding decoding) {
   const SacEdgesOptions& options = predictor.options;
-  const bool in_blocks = options.destinations == SacDestinations::kBlocks;
   const EdgeShape shape = request.shape();
   ops::CudaWalkRules rules = rules_of(predictor, request, decoding);
   rules.limits = inputs.limits;
@@ -273,24 +183,9 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
 
   ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
                            predictor.lstm_weight_hh, predictor.lstm_bias, {}};
-  const bool with_distance = options.distance == DistanceEncoding::kBias;
-  if (with_distance)
-    tensors.distance =
-        distance_values(predictor, predictor.distance_table, 1 - shape.queries - request.query_offset,
-                        shape.keys - request.query_offset);
+  if (options.distance == DistanceEncoding::kBias) tensors.distance = distance_values(predictor, request);
   WalkResult result;
   result.steps = rules.steps;
-  if (in_blocks && with_distance) {
-    const auto [first, last] = block_distances(rules, shape);
-    rules.block_distance = distance_values(predictor, predictor.block_distance_table, first, last);
-  }
-  if (rules.rounded) {
-    const bool one_side = tensors.key_nodes.is_same(tensors.query_nodes);
-    tensors.query_nodes = rounded_to_bf16(tensors.query_nodes);
-    tensors.key_nodes = one_side ? tensors.query_nodes : rounded_to_bf16(tensors.key_nodes);
-    tensors.weight_ih = rounded_to_bf16(tensors.weight_ih);
-    tensors.weight_hh = rounded_to_bf16(tensors.weight_hh);
-  }
   const ops::CudaWalkActions actions = ops::cuda_rooted_walk(tensors, rules);
   result.sorted = actions.sorted;
   result.order = actions.order;
@@ -308,6 +203,7 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
   if (rules.learns) {
     result.log_prob = actions.log_prob.flatten(2);
     result.entropy = actions.entropy.flatten(2);
+    result.states = actions.states;
   }
   return result;
 }
@@ -317,51 +213,10 @@ WalkResult cuda_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, co
 bool fused_walk_applies(const SacEdgesImpl& predictor, const EdgeRequest& request, WalkDecoding decoding) {
   const SacEdgesOptions& o = predictor.options;
   return o.fused && o.scorer == SacScorer::kDot && o.distance != DistanceEncoding::kVector &&
-         o.relations == 0 && (!o.candidates || window_of(o)) &&
+         o.relations == 0 && walk_gap(o, request) && (!o.candidates || window_of(o)) &&
          !(request.known_keys && decoding == WalkDecoding::kSample) &&  // it numbers rows from 0
          decoding != WalkDecoding::kBeam && o.estimator != SacEstimator::kDistillation &&
          (request.query.is_cpu() || cuda_refusal(predictor, request).empty());
-}
-
-std::optional<WalkResult> token_walk(const SacEdgesImpl& predictor, const EdgeRequest& request,
-                                     WalkDecoding decoding) {
-  const SacEdgesOptions& o = predictor.options;
-  const EdgeShape shape = request.shape();
-  if (!request.query.is_cuda() || (predictor.is_training() && at::GradMode::is_enabled()) ||
-      o.walk != SacWalk::kRooted || o.destinations != SacDestinations::kBlocks || o.budget > 0 ||
-      o.duplicates || o.self_edges == SelfEdges::kAlways || request.key_mask || request.known_keys ||
-      !request.tokens.defined() || request.key_tokens.defined() || request.query_offset != 0 ||
-      request.tokens.dim() != 3 || request.tokens.size(0) != shape.batch || shape.heads != o.num_heads ||
-      request.tokens.size(1) != shape.queries || shape.keys != shape.queries)
-    return std::nullopt;
-  ops::TokenWalk walk{request.tokens,
-                      predictor.node_weight,
-                      predictor.node_bias,
-                      predictor.lstm_weight_ih,
-                      predictor.lstm_weight_hh,
-                      predictor.lstm_bias,
-                      {},
-                      {},
-                      {},
-                      {}};
-  if (!ops::cuda_token_walk_takes(walk, o.block_size)) return std::nullopt;
-  const ops::CudaWalkRules rules = rules_of(predictor, request, decoding);
-  if (rules.steps == 0) return std::nullopt;
-  if (o.distance == DistanceEncoding::kBias) {
-    const auto buckets = [&](const at::Tensor& table, int64_t begin, int64_t end) {
-      return distance_index({begin, end, table.size(1), o.max_distance, table.device()});
-    };
-    walk.distance = predictor.distance_table;
-    walk.buckets = buckets(walk.distance, 1 - shape.queries, shape.keys);
-    const auto [first, last] = block_distances(rules, shape);
-    walk.block_distance = predictor.block_distance_table;
-    walk.block_buckets = buckets(walk.block_distance, first, last);
-  }
-  WalkResult result;
-  result.steps = rules.steps;
-  result.sorted = ops::cuda_token_walk(walk, rules);
-  add_known_rows(result, rules, shape, predictor.node_weight.size(0), request.query.device());
-  return result;
 }
 
 WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const EdgeRequest& request,
@@ -381,8 +236,8 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
     first = position - window->width();
     last = last.minimum(position + window->width() + 1);
   }
-  const at::Tensor excluded =
-      options.self_edges == SelfEdges::kAllowed ? at::full({shape.queries}, -1, whole) : position;
+  const int64_t gap = *walk_gap(options, request);
+  const at::Tensor excluded = gap < 0 ? at::full({shape.queries}, -1, whole) : position;
   // No query makes more edges than there are keys, no item more than there are pairs.
   const int64_t steps = inputs.limits.numel() == 0
                             ? 0
@@ -398,10 +253,8 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   ops::WalkTensors tensors{inputs.query_nodes,       inputs.key_nodes,    predictor.lstm_weight_ih,
                            predictor.lstm_weight_hh, predictor.lstm_bias, {}};
   if (options.distance == DistanceEncoding::kBias) {
-    tensors.distance = predictor.distance_table.index_select(
-        1, distance_index({1 - shape.queries - request.query_offset, shape.keys - request.query_offset,
-                           predictor.distance_table.size(1), options.max_distance,
-                           predictor.distance_table.device()}));
+    tensors.distance =
+        predictor.distance_table.index_select(1, known_buckets(distance_range(predictor, request)));
   }
 
   WalkResult result;
@@ -410,6 +263,9 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   rules.first = first;
   rules.last = last;
   rules.excluded = excluded;
+  rules.gap = std::max<int64_t>(gap, 0);
+  rules.with_states = rooted && predictor.is_training() && at::GradMode::is_enabled() &&
+                      options.estimator == SacEstimator::kCounterfactual;
   rules.key_mask = contiguous(request.key_mask);
   rules.query_mask = contiguous(request.query_mask());
   rules.limits = inputs.limits.contiguous();
@@ -417,7 +273,6 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
   rules.duplicates = options.duplicates;
   rules.choice = choice;
   rules.stream_keys = keys;
-  rules.learns = predictor.is_training() && at::GradMode::is_enabled();
   if (!rooted) {
     const ops::PairsWalkActions actions = ops::pairs_walk(tensors, predictor.start, rules);
     result.source = actions.source;
@@ -428,14 +283,13 @@ WalkResult fused_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, c
     result.entropy = actions.entropy;
     return result;
   }
-  const ops::RootedWalkActions actions = options.destinations == SacDestinations::kBlocks
-                                             ? ops::block_walk(tensors, blocks_of(predictor, request), rules)
-                                             : ops::rooted_walk(tensors, rules);
+  const ops::RootedWalkActions actions = ops::rooted_walk(tensors, rules);
   result.destination = actions.destination.flatten(2);
   result.taken = actions.taken.flatten(2);
   result.chosen = actions.chosen.flatten(2);
   result.log_prob = actions.log_prob.flatten(2);
   result.entropy = actions.entropy.flatten(2);
+  result.states = actions.states;
   result.source = at::arange(shape.queries, whole)
                       .unsqueeze(1)
                       .expand({shape.queries, steps})

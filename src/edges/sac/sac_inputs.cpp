@@ -9,6 +9,9 @@
 
 #include <cmath>
 
+#include "edges/bands.h"
+#include "edges/kept.h"
+
 namespace edgewise::sac {
 namespace {
 
@@ -29,6 +32,11 @@ at::Tensor own_pairs(const EdgeRequest& request) {
   return distances(request) == 0;
 }
 
+std::optional<int64_t> walk_gap(const SacEdgesOptions& options, const EdgeRequest& request) {
+  if (request.present) return known_band(*request.present);
+  return options.self_edges == SelfEdges::kAllowed ? -1 : 0;
+}
+
 at::Tensor allowed_pairs(const SacEdgesOptions& options, const EdgeRequest& request, int64_t groups) {
   const EdgeShape shape = request.shape();
   at::Tensor allowed = request.allowed();
@@ -37,6 +45,10 @@ at::Tensor allowed_pairs(const SacEdgesOptions& options, const EdgeRequest& requ
     const at::Tensor given = options.candidates->choose(request).edges.to_mask();  // [B, H, L, S]
     // Heads that share their edges choose among the candidates of all of them.
     allowed = allowed & (groups == 1 ? given.any(1, true) : given);
+  }
+  if (request.present) {
+    const at::Tensor present = request.present->to_mask();
+    allowed = allowed & (groups == 1 ? present.all(1, true) : present).logical_not();
   }
   return allowed.expand({shape.batch, groups, shape.queries, shape.keys}).contiguous();
 }
@@ -60,13 +72,18 @@ at::Tensor distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t
   return bucket_of_distance(distances(request), buckets, max_distance);
 }
 
-at::Tensor block_distance_buckets(const EdgeRequest& request, int64_t buckets, int64_t max_distance,
-                                  int64_t block) {
+DistanceRange distance_range(const SacEdgesImpl& predictor, const EdgeRequest& request) {
   const EdgeShape shape = request.shape();
-  const at::Tensor own =
-      (at::arange(shape.queries, whole_numbers(request)) + request.query_offset).div(block, "floor");
-  const at::Tensor blocks = at::arange((shape.keys + block - 1) / block, whole_numbers(request));
-  return bucket_of_distance(blocks.unsqueeze(0) - own.unsqueeze(1), buckets, max_distance);
+  const at::Tensor& table = predictor.distance_table;
+  return {1 - shape.queries - request.query_offset, shape.keys - request.query_offset, table.size(1),
+          predictor.options.max_distance, table.device()};
+}
+
+at::Tensor known_buckets(const DistanceRange& range) {
+  return kept<DistanceRange, at::Tensor>().get(range, [&] {
+    const at::Tensor distance = at::arange(range.begin, range.end, at::TensorOptions().dtype(at::kLong));
+    return bucket_of_distance(distance, range.buckets, range.max_distance).to(range.device);
+  });
 }
 
 at::Tensor bucket_of_distance(const at::Tensor& distance, int64_t buckets, int64_t max_distance) {

@@ -10,8 +10,6 @@ namespace {
 
 constexpr EnumNames<SacWalk, 2> kWalks{"walk", {{{"rooted", SacWalk::kRooted}, {"pairs", SacWalk::kPairs}}}};
 constexpr EnumNames<SacScorer, 2> kScorers{"scorer", {{{"dot", SacScorer::kDot}, {"mlp", SacScorer::kMlp}}}};
-constexpr EnumNames<SacDestinations, 2> kDestinations{
-    "destinations", {{{"all", SacDestinations::kAll}, {"blocks", SacDestinations::kBlocks}}}};
 constexpr EnumNames<SacSharing, 3> kSharings{"sharing",
                                              {{{"all_layers", SacSharing::kAllLayers},
                                                {"per_layer", SacSharing::kPerLayer},
@@ -27,9 +25,9 @@ constexpr EnumNames<WalkDecoding, 3> kDecodings{
     "decoding",
     {{{"sample", WalkDecoding::kSample}, {"greedy", WalkDecoding::kGreedy}, {"beam", WalkDecoding::kBeam}}}};
 constexpr EnumNames<SacEstimator, 4> kEstimators{"estimator",
-                                                 {{{"reinforce", SacEstimator::kReinforce},
-                                                   {"edge_credit", SacEstimator::kEdgeCredit},
-                                                   {"straight_through", SacEstimator::kStraightThrough},
+                                                 {{{"counterfactual", SacEstimator::kCounterfactual},
+                                                   {"paired", SacEstimator::kPaired},
+                                                   {"reinforce", SacEstimator::kReinforce},
                                                    {"distillation", SacEstimator::kDistillation}}}};
 constexpr EnumNames<RewardBaseline, 3> kBaselines{"baseline",
                                                   {{{"none", RewardBaseline::kNone},
@@ -49,12 +47,6 @@ SacScorer parse_sac_scorer(std::string_view name) {
 }
 std::string_view to_string(SacScorer scorer) {
   return kScorers.name(scorer);
-}
-SacDestinations parse_sac_destinations(std::string_view name) {
-  return kDestinations.parse(name);
-}
-std::string_view to_string(SacDestinations destinations) {
-  return kDestinations.name(destinations);
 }
 SacSharing parse_sac_sharing(std::string_view name) {
   return kSharings.parse(name);
@@ -96,21 +88,22 @@ std::string_view to_string(RewardBaseline baseline) {
 std::ostream& operator<<(std::ostream& stream, const SacEdgesOptions& o) {
   stream << "heads=" << o.num_heads << ", embed_dim=" << o.embed_dim << ", node_dim=" << o.node_dim
          << ", walk=" << to_string(o.walk) << ", scorer=" << to_string(o.scorer)
-         << ", destinations=" << to_string(o.destinations);
-  if (o.destinations == SacDestinations::kBlocks) stream << " of " << o.block_size;
-  stream << ", sharing=" << to_string(o.sharing);
+         << ", sharing=" << to_string(o.sharing);
   if (o.budget > 0) {
     stream << ", budget=" << o.budget;
   } else {
     stream << ", alpha=" << o.alpha;
   }
-  return stream << ", self_edges=" << to_string(o.self_edges) << (o.duplicates ? ", duplicates" : "")
-                << (o.candidates ? ", candidates of a source" : "") << ", distance=" << to_string(o.distance)
-                << ", relations=" << o.relations << ", train=" << to_string(o.train_decoding)
-                << ", test=" << to_string(o.test_decoding) << " (beam " << o.beam << ")"
-                << ", estimator=" << to_string(o.estimator) << ", baseline=" << to_string(o.baseline)
-                << ", policy_weight=" << o.policy_weight << ", entropy_weight=" << o.entropy_weight
-                << (o.detach_inputs ? ", inputs detached" : "");
+  stream << ", self_edges=" << to_string(o.self_edges) << (o.duplicates ? ", duplicates" : "")
+         << (o.candidates ? ", candidates of a source" : "") << ", distance=" << to_string(o.distance)
+         << ", relations=" << o.relations << ", train=" << to_string(o.train_decoding)
+         << ", test=" << to_string(o.test_decoding) << " (beam " << o.beam << ")"
+         << ", estimator=" << to_string(o.estimator);
+  if (o.estimator == SacEstimator::kCounterfactual)
+    stream << " (" << to_string(o.present_form) << ", " << o.probes
+           << " probes, least_slope=" << o.least_slope << ")";
+  return stream << ", baseline=" << to_string(o.baseline) << ", policy_weight=" << o.policy_weight
+                << ", entropy_weight=" << o.entropy_weight << (o.detach_inputs ? ", inputs detached" : "");
 }
 
 }  // namespace edgewise

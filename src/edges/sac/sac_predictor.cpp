@@ -40,6 +40,13 @@ at::Tensor rows_of(const at::Tensor& ids, const at::Tensor& source) {
       .gather(2, source.unsqueeze(-1).expand({-1, -1, -1, ids.size(2)}));
 }
 
+// What relations add to the scores of destinations; undefined without.
+at::Tensor relation_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
+                           const at::Tensor& source) {
+  if (!inputs.relations.defined()) return {};
+  return encoded(predictor.relation_table, hidden, rows_of(inputs.relations, source));
+}
+
 }  // namespace
 
 LstmState lstm_start(const at::Tensor& like) {
@@ -66,12 +73,6 @@ at::Tensor node_scores(const SacEdgesImpl& predictor, const at::Tensor& hidden, 
   return at::matmul(sum.tanh(), predictor.mlp_out.view({1, -1, 1, predictor.mlp_out.size(1), 1})).squeeze(4);
 }
 
-at::Tensor relation_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
-                           const at::Tensor& source) {
-  if (!inputs.relations.defined()) return {};
-  return encoded(predictor.relation_table, hidden, rows_of(inputs.relations, source));
-}
-
 at::Tensor distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
                            const at::Tensor& source) {
   const at::Tensor related = relation_scores(predictor, inputs, hidden, source);
@@ -79,12 +80,6 @@ at::Tensor distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inpu
   const at::Tensor far =
       encoded(predictor.distance_table, hidden, rows_of(inputs.buckets.unsqueeze(0), source));
   return related.defined() ? far + related : far;
-}
-
-at::Tensor block_distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs,
-                                 const at::Tensor& hidden, const at::Tensor& source) {
-  if (!inputs.block_buckets.defined()) return at::zeros({1}, hidden.options());
-  return encoded(predictor.block_distance_table, hidden, rows_of(inputs.block_buckets.unsqueeze(0), source));
 }
 
 at::Tensor log_probabilities(const at::Tensor& scores, const at::Tensor& allowed, const at::Tensor& is_live) {

@@ -9,10 +9,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <optional>
-
-#include "edges/sac/sac_blocks.h"
-
 namespace edgewise::sac {
 
 Chooser greedy_chooser() {
@@ -31,16 +27,11 @@ Chooser sampling_chooser(at::Tensor uniforms) {
   };
 }
 
-Chooser given_chooser(const WalkResult& actions, SacWalk walk, int64_t block) {
+Chooser given_chooser(const WalkResult& actions, SacWalk walk) {
   if (walk == SacWalk::kRooted) {
     const at::Tensor table =  // [B, G, L, steps]
         actions.destination.view({actions.destination.size(0), actions.destination.size(1), -1,
                                   std::max<int64_t>(actions.steps, 1)});
-    if (block > 0)
-      return [table, block](const at::Tensor&, int64_t prediction) {
-        const at::Tensor keys = table.select(-1, prediction / 2);
-        return prediction % 2 == 0 ? keys.div(block, "floor") : keys.remainder(block);
-      };
     return [table](const at::Tensor&, int64_t prediction) { return table.select(-1, prediction); };
   }
   return [source = actions.source, destination = actions.destination](const at::Tensor&, int64_t prediction) {
@@ -74,38 +65,20 @@ WalkResult rooted_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, 
   result.steps = longest_walk(inputs.limits, choosing);
 
   std::vector<at::Tensor> destinations, taken, log_probs, entropies;
-  const bool in_blocks = predictor.options.destinations == SacDestinations::kBlocks && result.steps > 0;
-  std::optional<BlockPredictor> blocks;
-  at::Tensor prepared;
-  if (in_blocks)
-    blocks.emplace(predictor, inputs);
-  else
-    prepared = prepare_nodes(predictor, inputs.key_nodes);
+  const at::Tensor prepared = prepare_nodes(predictor, inputs.key_nodes);
   at::Tensor left = inputs.allowed, input = inputs.query_nodes;
   LstmState state = lstm_start(input);
   for (int64_t step = 0; step < result.steps; ++step) {
     const at::Tensor is_live = choosing & (inputs.limits.unsqueeze(1) > step);  // [B, G, L]
     state = lstm_step(predictor, input, state);
-    at::Tensor log_p, chosen, log_prob, entropy;  // [B, G, L, S], when kept; [B, G, L]
-    if (in_blocks) {
-      const BlockPrediction prediction = blocks->predict(state.hidden, left, is_live);
-      const BlockChoice choice = choose_in_blocks(prediction, choose, step);
-      chosen = choice.key;
-      log_prob = choice.log_prob;
-      entropy = choice.entropy;
-      if (keep_distributions) log_p = prediction.joint(left.size(3));
-    } else {
-      const at::Tensor scores =
-          node_scores(predictor, state.hidden, prepared) + distance_scores(predictor, inputs, state.hidden);
-      log_p = log_probabilities(scores, left, is_live);
-      chosen = choose(log_p, step);
-      log_prob = pick(log_p, chosen);
-      entropy = entropy_of(log_p);
-    }
+    const at::Tensor scores =
+        node_scores(predictor, state.hidden, prepared) + distance_scores(predictor, inputs, state.hidden);
+    const at::Tensor log_p = log_probabilities(scores, left, is_live);
+    const at::Tensor chosen = choose(log_p, step);
     destinations.push_back(chosen);
     taken.push_back(is_live);
-    log_probs.push_back(log_prob.masked_fill(is_live.logical_not(), 0));
-    entropies.push_back(entropy.masked_fill(is_live.logical_not(), 0));
+    log_probs.push_back(pick(log_p, chosen).masked_fill(is_live.logical_not(), 0));
+    entropies.push_back(entropy_of(log_p).masked_fill(is_live.logical_not(), 0));
     if (keep_distributions) result.distributions.push_back({log_p, left, is_live});
     if (!predictor.options.duplicates) left = left.scatter(-1, chosen.unsqueeze(-1), false);
     input = pick_rows(inputs.key_nodes, chosen);

@@ -21,10 +21,9 @@ struct WalkInputs {
   at::Tensor allowed;      // [B, G, L, S] bool: the candidates; undefined when not asked for
   at::Tensor
       limits;  // [B, L] int64: edges of each query (rooted; undefined = alpha each); [B] of each item (pairs)
-  at::Tensor buckets;        // [L, S] int64: distance bucket; undefined without distance encoding
-  at::Tensor block_buckets;  // [L, N] int64: of the distance in blocks; undefined without distances or blocks
-  at::Tensor relations;      // [B, L, S] int64; undefined without
-  at::Tensor own_rows;       // [B, L] bool: queries with a self-edge that is always there; undefined without
+  at::Tensor buckets;    // [L, S] int64: distance bucket; undefined without distance encoding
+  at::Tensor relations;  // [B, L, S] int64; undefined without
+  at::Tensor own_rows;   // [B, L] bool: queries with a self-edge that is always there; undefined without
 };
 
 // The distributions of one step of a rooted walk.
@@ -51,18 +50,20 @@ struct WalkResult {
   // Or how many each makes: the edges of all heads in `sorted`, [E]. Undefined = not known. And where those
   // of a row begin, [B * H * L + 1], known with either.
   at::Tensor places, offsets;
-  std::vector<WalkStep> distributions;  // rooted, when asked for
+  // Rooted, when asked for: of a plain walk its distributions, of a kernel's the states.
+  std::vector<WalkStep> distributions;
+  at::Tensor states;  // [B, G, L, steps, P], 0 where nothing was chosen
 };
 
 // Picks one node a walker, [B, G, R], from log-probabilities [B, G, R, N]. `prediction` counts the
-// predictions of a walker: the step (rooted), 2 * step for blocks and 2 * step + 1 for keys inside them
-// (rooted in blocks), or 2 * edge for sources and 2 * edge + 1 for destinations (pairs).
+// predictions of a walker: the step (rooted), or 2 * edge for sources and 2 * edge + 1 for destinations
+// (pairs).
 using Chooser = std::function<at::Tensor(const at::Tensor& log_p, int64_t prediction)>;
 Chooser greedy_chooser();
 // By inverse transform from uniforms [B, G, R, predictions].
 Chooser sampling_chooser(at::Tensor uniforms);
-// The actions of an earlier walk; block: keys a block, or 0 for predictions among all keys.
-Chooser given_chooser(const WalkResult& actions, SacWalk walk, int64_t block = 0);
+// The actions of an earlier walk.
+Chooser given_chooser(const WalkResult& actions, SacWalk walk);
 
 WalkResult rooted_walk(const SacEdgesImpl& predictor, const WalkInputs& inputs, const Chooser& choose,
                        bool keep_distributions = false);
@@ -90,11 +91,6 @@ at::Tensor node_scores(const SacEdgesImpl& predictor, const at::Tensor& hidden, 
 // = L walkers that are their own sources when it is undefined.
 at::Tensor distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
                            const at::Tensor& source = {});
-// The part of it that relations add; undefined without. And what the distance of blocks adds to theirs.
-at::Tensor relation_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs, const at::Tensor& hidden,
-                           const at::Tensor& source = {});
-at::Tensor block_distance_scores(const SacEdgesImpl& predictor, const WalkInputs& inputs,
-                                 const at::Tensor& hidden, const at::Tensor& source = {});
 // Low enough to vanish in fp32 and fp64, and finite, so that 0 times it is 0.
 inline constexpr double kForbidden = -1e30;
 // log softmax over the allowed nodes; the others get a log-probability so low that they are never chosen and

@@ -304,6 +304,17 @@ std::string SbmEdgesImpl::growth_refusal() const {
          " draws rows together; use sbm.sampler = direct, which gives every pair its own number";
 }
 
+std::string SbmEdgesImpl::cross_refusal() const {
+  if (options.unit > 1)
+    return "groups of 16 queries choose together, so that a token would hear of those after it; use "
+           "attention.unit = 1";
+  return options.self_loops ? "sbm.self_loops = true gives every token the key at its own place" : "";
+}
+
+std::string SbmEdgesImpl::cross_growth_refusal() const {
+  return options.unit > 1 ? "groups of queries choose together; use attention.unit = 1" : growth_refusal();
+}
+
 void SbmEdgesImpl::pretty_print(std::ostream& stream) const {
   stream << "edgewise::SbmEdges(" << options << ")";
 }

@@ -3,10 +3,9 @@
 
 #include <edgewise/edges/sbm_edges.h>
 
-namespace edgewise {
+#include "edges/square_nodes.h"
 
-// The mean of each group's valid tokens, 0 for a group without: [B, H, N, D] -> [B, H, groups(N), D].
-at::Tensor mean_of_groups(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
+namespace edgewise {
 
 // Keeps what later requests for the same sequence ask for. `queries`: Q^ of new tokens, each as a group of
 // which it is the first, [B, H, n, C]; `key_sides`: T of the groups whose last token is among them, [B, H,

@@ -6,7 +6,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "graph/edge_plan.h"
-#include "graph/tiles_cuda.h"
+#include "graph/tiles/tiles_cuda.h"
 
 namespace edgewise::ops {
 namespace {

@@ -10,8 +10,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
-#include "ops/attention/attention_call.h"
+#include "ops/attention/learners/learner_grads.h"
 #include "ops/squares/square_edge_attention.h"
 #include "ops/step_inputs.h"
 #include "ops/streams.h"
@@ -103,6 +104,62 @@ std::pair<at::Tensor, at::Tensor> membership_grads(const AttentionInputs& in,
   return {query_grad, key_grad};
 }
 
+}  // namespace
+}  // namespace edgewise::functional
+
+namespace edgewise::ops {
+
+LearnerGrads learner_grads(const AttentionInputs& in, const AttentionBackward& backward,
+                           const at::Tensor& density_grad) {
+  LearnerGrads result;
+  if (in.learns.clusters > 0) {
+    std::tie(result.query_membership, result.key_side) =
+        functional::membership_grads(in, backward, density_grad);
+  } else if (in.learner) {
+    const EdgeLearner& learner = *in.learner;
+    if (learner.values.defined()) result.values = backward.credit.to(learner.values.scalar_type());
+    if (learner.probe_values.defined()) {
+      at::Tensor credit = backward.probe_credit;
+      result.probe_values = functional::divide_by_rates(credit, *learner.probes, learner.probe_rates)
+                                .to(learner.probe_values.scalar_type());
+    }
+  }
+  return result;
+}
+
+at::Tensor sampled_density(const EdgeLearner& learner, const EdgeSet& edges, at::ScalarType dtype) {
+  const EdgeSet decided = learner.fixed ? edges.minus(*learner.fixed) : edges;
+  at::Tensor counts = decided.edges_per_head().sum(0);
+  if (learner.discarded) counts = counts + learner.discarded->edges_per_head().sum(0);
+  return over(counts.to(dtype), at_least_one(pairs_per_head(learner)));
+}
+
+void check_learner(const char* name, const EdgeLearner& learner, const EdgeSet& edges) {
+  TORCH_CHECK_VALUE(learner.query_membership.defined() == learner.key_side.defined() &&
+                        learner.values.defined() != learner.query_membership.defined(),
+                    name, ": expected a learner with values, or with query_membership and key_side; got ",
+                    learner.values.defined() ? "both" : "neither or one of the two");
+  TORCH_CHECK_VALUE(!learner.values.defined() ||
+                        (learner.values.dim() == 1 && learner.values.size(0) == edges.edge_count()),
+                    name, ": expected learner.values [", edges.edge_count(), "], one per edge; got ",
+                    learner.values.sizes());
+  TORCH_CHECK_VALUE(
+      !learner.probe_values.defined() || (learner.probes && learner.probe_values.dim() == 1 &&
+                                          learner.probe_values.size(0) == learner.probes->edge_count()),
+      name, ": expected learner.probe_values [", learner.probes ? learner.probes->edge_count() : 0,
+      "], one per probe; got ", learner.probe_values.sizes());
+  const bool rates_may_lack = learner.values.defined() && learner.probe_rates.empty();
+  TORCH_CHECK_VALUE(!learner.probes || rates_may_lack ||
+                        static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch,
+                    name, ": expected one probe rate per item (", edges.shape().batch, "); got ",
+                    learner.probe_rates.size());
+}
+
+}  // namespace edgewise::ops
+
+namespace edgewise::functional {
+namespace {
+
 // Without a learner empty tensors stand for its inputs: autograd wants defined ones.
 at::Tensor given(const at::Tensor& tensor) {
   return tensor.defined() ? tensor : at::empty({0});
@@ -126,12 +183,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     in.query = in.key = in.value = at::Tensor();
     if (!in.learner || in.learns.clusters == 0) return {result.output};
-    const EdgeLearner& learner = *in.learner;
-    const EdgeSet decided = learner.fixed ? in.edges.minus(*learner.fixed) : in.edges;
-    at::Tensor counts = decided.edges_per_head().sum(0);
-    if (learner.discarded) counts = counts + learner.discarded->edges_per_head().sum(0);
-    return {result.output,
-            ops::over(counts.to(result.lse.scalar_type()), ops::at_least_one(ops::pairs_per_head(learner)))};
+    return {result.output, ops::sampled_density(*in.learner, in.edges, result.lse.scalar_type())};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -146,44 +198,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const at::Tensor grad = grads[0].defined() ? grads[0] : at::zeros_like(computed.output),
                      density_grad = grads.size() > 1 ? grads[1] : at::Tensor();
     AttentionBackward result = ops::run_backward(in, computed, grad, density_grad);
-    std::pair<at::Tensor, at::Tensor> membership;
-    at::Tensor values, probe_values;
-    if (in.learns.clusters > 0) {
-      membership = membership_grads(in, result, density_grad);
-    } else if (in.learner) {
-      if (in.learner->values.defined()) values = result.credit.to(in.learner->values.scalar_type());
-      if (in.learner->probe_values.defined())
-        probe_values = divide_by_rates(result.probe_credit, *in.learner->probes, in.learner->probe_rates)
-                           .to(in.learner->probe_values.scalar_type());
-    }
-    return {result.query,      result.key, result.value, membership.first,
-            membership.second, values,     probe_values, {}};
+    const ops::LearnerGrads learnt = ops::learner_grads(in, result, density_grad);
+    return {result.query,    result.key,    result.value,        learnt.query_membership,
+            learnt.key_side, learnt.values, learnt.probe_values, {}};
   }
 };
-
-void check_learner(const EdgeLearner& learner, const EdgeSet& edges, const EdgeAttentionOptions& options) {
-  TORCH_CHECK_VALUE(!options.is_causal,
-                    "edge_attention: with a learner, ask it for causal edges instead of is_causal");
-  TORCH_CHECK_VALUE(
-      learner.query_membership.defined() == learner.key_side.defined() &&
-          learner.values.defined() != learner.query_membership.defined(),
-      "edge_attention: expected a learner with values, or with query_membership and key_side; got ",
-      learner.values.defined() ? "both" : "neither or one of the two");
-  TORCH_CHECK_VALUE(!learner.values.defined() ||
-                        (learner.values.dim() == 1 && learner.values.size(0) == edges.edge_count()),
-                    "edge_attention: expected learner.values [", edges.edge_count(), "], one per edge; got ",
-                    learner.values.sizes());
-  TORCH_CHECK_VALUE(
-      !learner.probe_values.defined() || (learner.probes && learner.probe_values.dim() == 1 &&
-                                          learner.probe_values.size(0) == learner.probes->edge_count()),
-      "edge_attention: expected learner.probe_values [", learner.probes ? learner.probes->edge_count() : 0,
-      "], one per probe; got ", learner.probe_values.sizes());
-  const bool rates_may_lack = learner.values.defined() && learner.probe_rates.empty();
-  TORCH_CHECK_VALUE(!learner.probes || rates_may_lack ||
-                        static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch,
-                    "edge_attention: expected one probe rate per item (", edges.shape().batch, "); got ",
-                    learner.probe_rates.size());
-}
 
 LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const EdgeSet& given_edges, const EdgeLearner* learner,
@@ -191,7 +210,11 @@ LearnedAttention run(const at::Tensor& query, const at::Tensor& key, const at::T
   if (given_edges.squares())
     return ops::square_edge_attention(query, key, value, given_edges, learner, options);
   check_attention(query, key, value, given_edges, options);
-  if (learner) check_learner(*learner, given_edges, options);
+  if (learner) {
+    TORCH_CHECK_VALUE(!options.is_causal,
+                      "edge_attention: with a learner, ask it for causal edges instead of is_causal");
+    ops::check_learner("edge_attention", *learner, given_edges);
+  }
   const EdgeSet edges = options.is_causal ? given_edges.causal() : given_edges;
   AttentionInputs inputs = ops::attention_inputs(query, key, value, edges, options.scale, learner);
   inputs.backend = options.backend;

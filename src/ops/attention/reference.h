@@ -47,5 +47,7 @@ at::Tensor unit_numbers(const at::Tensor& head_keys, const EdgeShape& shape, at:
 at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::Device device);
 // The same for the given edges only: [E].
 at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges);
+// The same for pairs (row, column) under a key each: [E] int64 all of them.
+at::Tensor words_at(const at::Tensor& keys, const at::Tensor& rows, const at::Tensor& columns);
 
 }  // namespace edgewise::ops::reference

@@ -18,7 +18,7 @@ using kernels::Bf16;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 namespace cuda = kernels::cuda;
-constexpr int64_t kWidth = cuda::kMembershipWidth;
+constexpr int64_t kClusters = cuda::kMembershipClusters;
 
 // Rows of pairs of numbers, which the kernels read at once.
 bool has_pairs(const at::Tensor& x) {
@@ -35,7 +35,7 @@ cuda::HeadTensor<T> heads_of(T* rows, const at::Tensor& x) {
 cuda::MembershipInputs inputs_of(const tensor_list& saved, double shift) {
   cuda::MembershipInputs in;
   const at::Tensor &query = saved[0], &key = saved[1];
-  in.batch = query.size(0), in.heads = query.size(1);
+  in.batch = query.size(0), in.heads = query.size(1), in.dim = query.size(3);
   in.tokens[0] = query.size(2), in.tokens[1] = key.size(2);
   in.nodes[0] = heads_of(const_data<Bf16>(query), query), in.nodes[1] = heads_of(const_data<Bf16>(key), key);
   in.weight1 = saved[2].const_data_ptr<float>(), in.bias1 = saved[3].const_data_ptr<float>();
@@ -53,9 +53,10 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
                              const std::optional<at::Tensor>& query_mask,
                              const std::optional<at::Tensor>& key_mask, double shift) {
     const c10::cuda::CUDAGuard device(query.device());
-    const at::Tensor blocks = at::empty({clusters.size(0), kWidth, kWidth}, clusters.options());
+    const at::Tensor blocks = at::empty({clusters.size(0), kClusters, kClusters}, clusters.options());
     cuda::BlockMatrixParams matrix;
-    matrix.heads = clusters.size(0), matrix.clusters = clusters.const_data_ptr<float>();
+    matrix.heads = clusters.size(0), matrix.dim = clusters.size(2);
+    matrix.clusters = clusters.const_data_ptr<float>();
     matrix.blocks = blocks.mutable_data_ptr<float>();
     check_launch("block_matrix", cuda::launch_block_matrix(matrix, current_stream()));
 
@@ -72,11 +73,12 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
     cuda::MembershipParams params;
     params.in = inputs_of(saved, shift);
     const auto rows_like = [](const at::Tensor& nodes) {
-      return at::empty({nodes.size(0), nodes.size(1), nodes.size(2), kWidth}, nodes.options());
+      return at::empty({nodes.size(0), nodes.size(1), nodes.size(2), kClusters}, nodes.options());
     };
     const at::Tensor membership = rows_like(query), side = rows_like(key);
-    const at::Tensor parts = at::empty(
-        {2, query.size(0), query.size(1), cuda::membership_sum_parts(params.in), kWidth}, clusters.options());
+    const at::Tensor parts =
+        at::empty({2, query.size(0), query.size(1), cuda::membership_sum_parts(params.in), kClusters},
+                  clusters.options());
     params.memberships[0] = heads_of(data<Bf16>(membership), membership);
     params.memberships[1] = heads_of(data<Bf16>(side), side);
     params.sum_parts = parts.mutable_data_ptr<float>();
@@ -111,28 +113,28 @@ struct MembershipsOfAll : torch::autograd::Function<MembershipsOfAll> {
     params.node_grads[0] = heads_of(data<Bf16>(query_grad), query_grad);
     params.node_grads[1] = heads_of(data<Bf16>(key_grad), key_grad);
     params.parts = cuda::membership_grad_parts(params.in);
+    const int64_t dim = params.in.dim;
     const at::Tensor parts =
-        at::empty({query.size(1), 2 * params.parts, cuda::kMembershipGrads}, clusters.options());
+        at::empty({query.size(1), 2 * params.parts, cuda::membership_grads_of(dim)}, clusters.options());
     params.grad_parts = parts.mutable_data_ptr<float>();
     check_launch("membership_grads", cuda::launch_membership_grads(params, current_stream()));
 
-    const at::Tensor all = parts.sum(1);  // [H, kMembershipGrads]
+    const at::Tensor all = parts.sum(1);  // [H, membership_grads_of(D)]
     const at::Tensor cluster_grad = at::empty_like(clusters);
     cuda::BlockMatrixGradParams matrix;
-    matrix.heads = clusters.size(0), matrix.clusters = clusters.const_data_ptr<float>();
+    matrix.heads = clusters.size(0), matrix.dim = clusters.size(2);
+    matrix.clusters = clusters.const_data_ptr<float>();
     matrix.blocks = saved[7].const_data_ptr<float>();
     matrix.grads = all.const_data_ptr<float>(), matrix.grad_stride = all.stride(0);
     matrix.cluster_grad = cluster_grad.mutable_data_ptr<float>();
     check_launch("block_matrix_grad", cuda::launch_block_matrix_grad(matrix, current_stream()));
 
-    constexpr int64_t kSquare = kWidth * kWidth;
-    const at::Tensor shared = all.narrow(1, 2 * kSquare, 2 * kSquare + 2 * kWidth).sum(0);
+    const at::Tensor shared =
+        all.narrow(1, kClusters * (dim + kClusters), 2 * dim * dim + 2 * dim).sum(0);  // of all heads
     const auto square = [&](int64_t n) {
-      return shared.narrow(0, n * kSquare, kSquare).view({1, kWidth, kWidth});
+      return shared.narrow(0, n * dim * dim, dim * dim).view({1, dim, dim});
     };
-    const auto row = [&](int64_t n) {
-      return shared.narrow(0, 2 * kSquare + n * kWidth, kWidth).view({1, kWidth});
-    };
+    const auto row = [&](int64_t n) { return shared.narrow(0, 2 * dim * dim + n * dim, dim).view({1, dim}); };
     return {query_grad, key_grad, square(0), row(0), square(1), row(1), cluster_grad, {}, {}, {}};
   }
 };
@@ -146,7 +148,7 @@ bool cuda_takes_memberships(const MembershipInput& input) {
     return false;
   const auto nodes = [&](const at::Tensor& x) {
     return x.dim() == 4 && x.device() == query.device() && x.scalar_type() == at::kBFloat16 &&
-           x.numel() > 0 && x.size(3) == kWidth && has_pairs(x);
+           x.numel() > 0 && cuda::takes_membership_dim(x.size(3)) && has_pairs(x);
   };
   const auto weights = [&](const at::Tensor& x) {
     return x.device() == query.device() && x.scalar_type() == at::kFloat && x.is_contiguous();
@@ -158,10 +160,10 @@ bool cuda_takes_memberships(const MembershipInput& input) {
   // A grid has 65,535 blocks in its second dimension.
   return nodes(query) && nodes(key) && key.size(0) == query.size(0) && key.size(1) == query.size(1) &&
          fits(input.query_mask, query) && fits(input.key_mask, key) &&
-         input.clusters.size(0) == query.size(1) && input.clusters.size(1) == kWidth &&
-         input.clusters.size(2) == kWidth && 2 * query.size(0) * query.size(1) <= 65535 &&
-         weights(input.weight1) && weights(input.bias1) && weights(input.weight2) && weights(input.bias2) &&
-         weights(input.clusters);
+         input.clusters.size(0) == query.size(1) && key.size(3) == query.size(3) &&
+         input.clusters.size(1) == kClusters && input.clusters.size(2) == query.size(3) &&
+         2 * query.size(0) * query.size(1) <= 65535 && weights(input.weight1) && weights(input.bias1) &&
+         weights(input.weight2) && weights(input.bias2) && weights(input.clusters);
 }
 
 Memberships cuda_memberships(const MembershipInput& input) {

@@ -10,7 +10,7 @@
 #include "graph/bool_bytes.h"
 #include "graph/cuda_launch.h"
 #include "graph/edge_plan.h"
-#include "graph/tiles.h"
+#include "graph/tiles/tiles.h"
 #include "kernels/cuda/lists/list_params.h"
 #include "kernels/pair_numbers.h"
 #include "ops/attention/cuda_limits.h"

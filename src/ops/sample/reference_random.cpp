@@ -104,21 +104,24 @@ at::Tensor pair_words(const at::Tensor& head_keys, const EdgeShape& shape, at::D
 at::Tensor edge_words(const at::Tensor& head_keys, const EdgeSet& edges) {
   const int64_t queries = std::max<int64_t>(edges.shape().queries, 1);
   const at::Tensor rows = edges.edge_rows(), columns = edges.col_indices().to(at::kLong);
-  const at::Tensor keys = head_keys.to(edges.device()).index_select(0, rows.div(queries, "floor"));
-  const auto words = block_words(keys, rows.remainder(queries), columns.div(4, "floor"));
+  return words_at(head_keys.to(edges.device()).index_select(0, rows.div(queries, "floor")),
+                  rows.remainder(queries), columns);
+}
+
+at::Tensor words_at(const at::Tensor& keys, const at::Tensor& rows, const at::Tensor& columns) {
+  const auto words = block_words(keys, rows, columns.div(4, "floor"));
   return at::stack({words[0], words[1], words[2], words[3]}, 1)
       .gather(1, columns.remainder(4).unsqueeze(1))
       .squeeze(1);
 }
 
 at::Tensor walk_uniforms(const at::Tensor& head_keys, int64_t rows, int64_t steps, uint32_t lane,
-                         at::Device device, int64_t first_row, size_t pair) {
+                         at::Device device, int64_t first_row) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const auto words = philox_words(head_keys.to(device).view({-1, 1, 1}),
                                   (at::arange(rows, options) + first_row).view({1, -1, 1}),
                                   at::arange(steps, options).view({1, 1, -1}), lane, 10);
-  const at::Tensor bits =
-      words[2 * pair].bitwise_left_shift(20) + words[2 * pair + 1].bitwise_right_shift(12);
+  const at::Tensor bits = words[0].bitwise_left_shift(20) + words[1].bitwise_right_shift(12);
   return (bits.to(at::kDouble) + 0.5) * 0x1.0p-52;
 }
 

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "graph/cuda_launch.h"
-#include "graph/joined_squares.h"
+#include "graph/squares/joined_squares.h"
 #include "ops/attention/attention_call.h"
 #include "ops/squares/square_choice_launch.h"
 #include "ops/step_inputs.h"

@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "kernels/params.h"
 
 namespace edgewise::ops {

@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 
 #include "graph/bool_bytes.h"
-#include "graph/transposed_squares.h"
+#include "graph/squares/transposed_squares.h"
 #include "kernels/cuda/squares/square_choice_params.h"
 #include "ops/squares/square_choice.h"
 

@@ -8,6 +8,7 @@
 #include <edgewise/ops/cpu_level.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <array>
 #include <cmath>
 
 #include "ops/attention/attention_call.h"
@@ -57,7 +58,8 @@ struct SquareFunction : torch::autograd::Function<SquareFunction> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const at::Tensor& query, const at::Tensor& key,
                                                 const at::Tensor& value, const at::Tensor& query_membership,
-                                                const at::Tensor& key_side,
+                                                const at::Tensor& key_side, const at::Tensor&,  // values,
+                                                const at::Tensor&,  // probe_values
                                                 const c10::intrusive_ptr<SquareState>& state) {
     context->set_materialize_grads(false);  // a density that nobody penalises sends nothing back
     const SquareForward result = forward_of(*state, state->call);
@@ -65,7 +67,7 @@ struct SquareFunction : torch::autograd::Function<SquareFunction> {
     context->save_for_backward({query, key, value, query_membership, key_side, result.output});
     context->saved_data["state"] = c10::IValue::make_capsule(state);
     state->call.query = state->call.key = state->call.value = at::Tensor();
-    if (!state->learner) return {result.output};
+    if (!state->learner || !state->learner->query_membership.defined()) return {result.output};
     const EdgeLearner& learner = *state->learner;
     const EdgeSet decided = learner.fixed ? state->edges.minus(*learner.fixed) : state->edges;
     return {result.output, over(decided.edges_per_head().sum(0).to(result.lse.scalar_type()),
@@ -88,8 +90,13 @@ struct SquareFunction : torch::autograd::Function<SquareFunction> {
     }
     const SquareBackward result = backward_of(*state, call, {saved[5], state->lse}, grad, request);
     SquareMembershipGrads membership;
-    if (state->learner) membership = square_membership_grads(*state->learner, state->edges, result, grads[1]);
-    return {result.query, result.key, result.value, membership.query, membership.key_side, {}};
+    SquareValueGrads values;
+    if (state->learner && state->learner->values.defined())
+      values = square_value_grads(*state->learner, state->edges, result);
+    else if (state->learner)
+      membership = square_membership_grads(*state->learner, state->edges, result, grads[1]);
+    return {result.query,        result.key,    result.value,        membership.query,
+            membership.key_side, values.values, values.probe_values, {}};
   }
 };
 
@@ -129,18 +136,22 @@ LearnedAttention square_edge_attention(const at::Tensor& query, const at::Tensor
   const bool differentiable =
       at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
   if (!learner && !differentiable) return {forward_of(*state, state->call).output, at::Tensor()};
-  // Without a learner, empty tensors stand for its inputs: autograd wants defined ones.
-  at::Tensor query_membership = at::empty({0}), key_side = query_membership;
+  // Autograd wants defined inputs: empty tensors stand for those that a learner has not.
+  const at::Tensor none = at::empty({0});
+  std::array<at::Tensor, 4> taught = {none, none, none, none};
   if (learner) {
     state->learner = *learner;
-    query_membership = learner->query_membership;
-    key_side = learner->key_side;
-    // Saved as graph inputs; the copy in the state must not hold the graph.
-    state->learner->query_membership = query_membership.detach();
-    state->learner->key_side = key_side.detach();
+    EdgeLearner& kept = *state->learner;
+    at::Tensor* const inputs[] = {&kept.query_membership, &kept.key_side, &kept.values, &kept.probe_values};
+    for (size_t n = 0; n < taught.size(); ++n) {
+      if (!inputs[n]->defined()) continue;
+      taught[n] = *inputs[n];
+      *inputs[n] = inputs[n]->detach();  // the copy in the state must not hold the graph
+    }
   }
-  const auto outputs = SquareFunction::apply(query, key, value, query_membership, key_side, state);
-  return {outputs[0], learner ? outputs[1] : at::Tensor()};
+  const auto outputs =
+      SquareFunction::apply(query, key, value, taught[0], taught[1], taught[2], taught[3], state);
+  return {outputs[0], outputs.size() > 1 ? outputs[1] : at::Tensor()};
 }
 
 AttentionChoice explain_square_attention(const at::Tensor& query, const at::Tensor& key,

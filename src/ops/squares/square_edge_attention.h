@@ -23,6 +23,13 @@ AttentionChoice explain_square_attention(const at::Tensor& query, const at::Tens
 // (or undefined), to the gradients of query_membership and key_side.
 SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
                                               const SquareBackward& backward, const at::Tensor& density_grad);
+// To the gradients of values and probe_values.
+struct SquareValueGrads {
+  at::Tensor values;        // [squares], in the order of square_groups()
+  at::Tensor probe_values;  // [probes]; undefined without probes
+};
+SquareValueGrads square_value_grads(const EdgeLearner& learner, const EdgeSet& edges,
+                                    const SquareBackward& backward);
 void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges);
 
 }  // namespace edgewise::ops

@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "graph/transposed_squares.h"
+#include "graph/squares/transposed_squares.h"
 #include "ops/squares/square_attention.h"
 
 namespace edgewise::ops {

@@ -1,5 +1,5 @@
-// How the loss teaches who chose squares: G = dL/dp of each square, then dQ^ = G T and dT = G^T Q^ over the
-// graphs of groups (docs/math.md, "Squares").
+// How the loss teaches who chose squares: G = dL/dp of each square, the gradient of its value; or, with
+// memberships, dQ^ = G T and dT = G^T Q^ over the graphs of groups (docs/math.md, "Squares").
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "graph/squares.h"
+#include "graph/squares/squares.h"
 #include "ops/attention/attention_call.h"
 #include "ops/squares/square_edge_attention.h"
 
@@ -55,11 +55,19 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
                       kName, ": expected ", name, " of groups of 16 tokens, [", groups.batch, ", ",
                       groups.heads, ", ", count, ", C]; got ", membership.sizes());
   };
-  TORCH_CHECK_VALUE(
-      learner.query_membership.defined() && learner.key_side.defined() && !learner.values.defined(), kName,
-      ": expected a learner with query_membership and key_side; got one with values");
-  check("query_membership", learner.query_membership, groups.queries);
-  check("key_side", learner.key_side, groups.keys);
+  TORCH_CHECK_VALUE(learner.query_membership.defined() == learner.key_side.defined() &&
+                        learner.values.defined() != learner.query_membership.defined(),
+                    kName, ": expected a learner with values, or with query_membership and key_side; got ",
+                    learner.values.defined() ? "both" : "neither or one of the two");
+  if (learner.query_membership.defined()) {
+    check("query_membership", learner.query_membership, groups.queries);
+    check("key_side", learner.key_side, groups.keys);
+  } else {
+    const int64_t squares = edges.square_groups().edge_count();
+    TORCH_CHECK_VALUE(learner.values.dim() == 1 && learner.values.size(0) == squares, kName,
+                      ": expected learner.values [", squares, "], one per square; got ",
+                      learner.values.sizes());
+  }
   for (const auto& [name, set] : {std::pair("probes", &learner.probes), {"fixed edges", &learner.fixed}})
     TORCH_CHECK_VALUE(!*set || ((*set)->squares() && (*set)->shape() == edges.shape() &&
                                 graph::same_pairs((*set)->square_pairs(), edges.square_pairs())),
@@ -68,11 +76,21 @@ void check_square_learner(const EdgeLearner& learner, const EdgeSet& edges) {
   for (const auto& [name, set] : {std::pair("probes", &learner.probes), {"fixed edges", &learner.fixed}})
     TORCH_CHECK_VALUE(!*set || (*set)->device() == edges.device(), kName, ": expected ", name, " on ",
                       edges.device(), " as the edges; got ", (*set)->device());
+  TORCH_CHECK_VALUE(!learner.values.defined() || learner.probes.has_value() == learner.probe_values.defined(),
+                    kName, ": expected probe_values exactly where there are probes");
+  if (learner.probe_values.defined()) {
+    const int64_t probes = learner.probes->square_groups().edge_count();
+    TORCH_CHECK_VALUE(learner.probe_values.dim() == 1 && learner.probe_values.size(0) == probes, kName,
+                      ": expected learner.probe_values [", probes, "], one per square; got ",
+                      learner.probe_values.sizes());
+  }
   TORCH_CHECK_VALUE(!learner.discarded, kName,
                     ": expected no discarded edges, which only unit 1 samples; got some");
-  TORCH_CHECK_VALUE(
-      !learner.probes || static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch, kName,
-      ": expected one probe rate per item (", edges.shape().batch, "); got ", learner.probe_rates.size());
+  const bool rates_may_lack = learner.values.defined() && learner.probe_rates.empty();
+  TORCH_CHECK_VALUE(!learner.probes || rates_may_lack ||
+                        static_cast<int64_t>(learner.probe_rates.size()) == edges.shape().batch,
+                    kName, ": expected one probe rate per item (", edges.shape().batch, "); got ",
+                    learner.probe_rates.size());
 }
 
 SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const EdgeSet& edges,
@@ -107,6 +125,17 @@ SquareMembershipGrads square_membership_grads(const EdgeLearner& learner, const 
     add(learner.probes->square_groups(),
         divided_by_rates(by_groups(*learner.probes, backward.probe_credit), learner.probes->square_groups(),
                          learner.probe_rates));
+  return result;
+}
+
+SquareValueGrads square_value_grads(const EdgeLearner& learner, const EdgeSet& edges,
+                                    const SquareBackward& backward) {
+  SquareValueGrads result;
+  result.values = by_groups(edges, backward.credit).to(learner.values.scalar_type());
+  if (backward.probe_credit.defined())
+    result.probe_values = divided_by_rates(by_groups(*learner.probes, backward.probe_credit),
+                                           learner.probes->square_groups(), learner.probe_rates)
+                              .to(learner.probe_values.scalar_type());
   return result;
 }
 

@@ -29,7 +29,7 @@ at::Tensor padded_weights(const at::Tensor& values) {  // [G, P, 4P]
 
 }  // namespace
 
-Inputs padded(const WalkTensors& t, const at::Tensor& block_distance) {
+Inputs padded(const WalkTensors& t) {
   // Without distances an empty tensor stands for them: autograd wants defined inputs.
   const at::Tensor none = at::empty({0}, t.bias.options().requires_grad(false));
   const at::Tensor queries = padded_last(t.query_nodes);
@@ -38,21 +38,21 @@ Inputs padded(const WalkTensors& t, const at::Tensor& block_distance) {
           padded_weights(t.weight_ih),
           padded_weights(t.weight_hh),
           padded_gates(t.bias),
-          t.distance.defined() ? t.distance : none,
-          block_distance.defined() ? block_distance : none};
+          t.distance.defined() ? t.distance : none};
 }
 
 Inputs plain(const Inputs& in) {
-  return {plain(in.query_nodes), plain(in.key_nodes), plain(in.weight_ih),     plain(in.weight_hh),
-          plain(in.bias),        plain(in.distance),  plain(in.block_distance)};
+  return {plain(in.query_nodes), plain(in.key_nodes), plain(in.weight_ih),
+          plain(in.weight_hh),   plain(in.bias),      plain(in.distance)};
 }
 
 at::Tensor open_before(const std::optional<at::Tensor>& mask) {
   return mask ? at::constant_pad_nd(at::cumsum(*mask, 1, at::kInt), {1, 0}).contiguous() : at::Tensor();
 }
 cuda::WalkSpan span_of(const CudaWalkRules& rules, const at::Tensor& before) {
-  return {small(rules.query_offset), small(std::min<int64_t>(rules.window, 1 << 28)), rules.is_causal,
-          rules.no_self, before.defined() ? before.const_data_ptr<int32_t>() : nullptr};
+  constexpr int64_t kFar = 1 << 28;
+  return {small(rules.query_offset), small(std::min(rules.window, kFar)), small(std::min(rules.gap, kFar)),
+          rules.is_causal, before.defined() ? before.const_data_ptr<int32_t>() : nullptr};
 }
 cuda::WalkStream stream_of(const RandomStream& random) {
   return {random.seed, random.step, random.layer, static_cast<uint32_t>(kernels::Purpose::kEdges),

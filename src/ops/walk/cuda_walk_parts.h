@@ -30,15 +30,14 @@ inline const float* data_of(const at::Tensor& t) {
   return t.defined() && t.numel() > 0 ? t.const_data_ptr<float>() : nullptr;
 }
 
-// Differentiable inputs, of width kWidth. block_distance, distance: empty = nothing is added.
+// Differentiable inputs, of width kWidth. distance: empty = nothing is added.
 struct Inputs {
-  at::Tensor query_nodes;     // [B, G, L, P]
-  at::Tensor key_nodes;       // [B, G, S, P]
-  at::Tensor weight_ih;       // [G, P, 4P]
-  at::Tensor weight_hh;       // [G, P, 4P]
-  at::Tensor bias;            // [G, 4P]
-  at::Tensor distance;        // [G, L + S - 1]
-  at::Tensor block_distance;  // [G, D]
+  at::Tensor query_nodes;  // [B, G, L, P]
+  at::Tensor key_nodes;    // [B, G, S, P]
+  at::Tensor weight_ih;    // [G, P, 4P]
+  at::Tensor weight_hh;    // [G, P, 4P]
+  at::Tensor bias;         // [G, 4P]
+  at::Tensor distance;     // [G, L + S - 1]
 
   int64_t batch() const { return query_nodes.size(0); }
   int64_t groups() const { return query_nodes.size(1); }
@@ -48,7 +47,7 @@ struct Inputs {
   cuda::LstmTensors lstm() const { return {data_of(weight_ih), data_of(weight_hh), data_of(bias)}; }
 };
 // Padded to the kernels' width; differentiable.
-Inputs padded(const WalkTensors& tensors, const at::Tensor& block_distance);
+Inputs padded(const WalkTensors& tensors);
 // The same without a history, contiguous.
 Inputs plain(const Inputs& in);
 

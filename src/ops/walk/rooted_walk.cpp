@@ -43,10 +43,15 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
                                         call->rules.steps};
     const auto real = in.query_nodes.options();
     const at::Tensor log_prob = at::zeros(sizes, real), entropy = at::zeros(sizes, real);
+    const at::Tensor states =
+        call->rules.with_states
+            ? at::zeros({sizes[0], sizes[1], sizes[2], sizes[3], query_nodes.size(3)}, real)
+            : at::empty({0}, real);
     call->normaliser = at::zeros(sizes, real);
     call->make_actions(sizes, real);
     AT_DISPATCH_FLOATING_TYPES(in.query_nodes.scalar_type(), "rooted_walk", [&] {
-      const auto params = params_of<scalar_t>(in, *call, log_prob, entropy);
+      auto params = params_of<scalar_t>(in, *call, log_prob, entropy);
+      if (call->rules.with_states) params.states = states.mutable_data_ptr<scalar_t>();
       const at::Tensor keys = transposed_nodes(in.key_nodes);
       const auto kernels = kernels::cpu::active_walk_kernels<scalar_t>();
       const int64_t units = params.batch * params.groups * kernels::cpu::walk_blocks(params.queries);
@@ -57,7 +62,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
     context->save_for_backward(
         {in.query_nodes, in.key_nodes, in.weight_ih, in.weight_hh, in.bias, in.distance, log_prob, entropy});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    return {log_prob, entropy};
+    return {log_prob, entropy, states};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -71,7 +76,8 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
                   width = in.query_nodes.size(3);
     const int64_t chunks = std::min(kMostChunks, std::max<int64_t>(kernels::cpu::walk_blocks(queries), 1));
     const auto real = in.query_nodes.options();
-    const at::Tensor grad_log_prob = grads[0].contiguous(), grad_entropy = grads[1].contiguous();
+    const at::Tensor grad_log_prob = grads[0].contiguous(), grad_entropy = grads[1].contiguous(),
+                     grad_states = grads[2].contiguous();
     const at::Tensor query_grad = at::zeros_like(in.query_nodes),
                      key_grad = at::zeros({batch, groups, chunks, width, kernels::padded_keys(keys)}, real),
                      ih_grad = at::zeros({batch, groups, chunks, width, 4 * width}, real),
@@ -85,6 +91,7 @@ struct WalkFunction : torch::autograd::Function<WalkFunction> {
       params.chunks = chunks;
       params.grad_log_prob = grad_log_prob.const_data_ptr<scalar_t>();
       params.grad_entropy = grad_entropy.const_data_ptr<scalar_t>();
+      if (call->rules.with_states) params.grad_states = grad_states.const_data_ptr<scalar_t>();
       params.grad_query_nodes = query_grad.mutable_data_ptr<scalar_t>();
       params.grad_key_nodes = key_grad.mutable_data_ptr<scalar_t>();
       params.grad_weight_ih = ih_grad.mutable_data_ptr<scalar_t>();
@@ -118,7 +125,8 @@ RootedWalkActions rooted_walk(const WalkTensors& tensors, const WalkRules& rules
   call->has_distance = tensors.distance.defined();
   const auto outputs = WalkFunction::apply(tensors.query_nodes, tensors.key_nodes, tensors.weight_ih,
                                            tensors.weight_hh, tensors.bias, distance_or_empty(tensors), call);
-  return {call->destination, call->taken, call->chosen, outputs[0], outputs[1]};
+  return {call->destination, call->taken, call->chosen,
+          outputs[0],        outputs[1],  rules.with_states ? outputs[2] : at::Tensor()};
 }
 
 }  // namespace edgewise::ops

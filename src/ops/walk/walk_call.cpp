@@ -30,6 +30,7 @@ void WalkCall::fill(kernels::WalkParams& p, const at::Tensor& queries, const at:
   p.first = rules.first.const_data_ptr<int64_t>();
   p.last = rules.last.const_data_ptr<int64_t>();
   p.excluded = rules.excluded.const_data_ptr<int64_t>();
+  p.gap = rules.gap;
   p.key_mask = graph::bool_bytes(rules.key_mask);
   p.limits = rules.limits.const_data_ptr<int64_t>();
   p.duplicates = rules.duplicates;

@@ -24,14 +24,15 @@ struct WalkTensors {
 // What may be chosen, and how; kernels/walk_params.h.
 struct WalkRules {
   at::Tensor first, last, excluded;      // [L] int64
+  int64_t gap = 0;                       // around `excluded`
   std::optional<at::Tensor> key_mask;    // [B, S] bool
   std::optional<at::Tensor> query_mask;  // [B, L] bool; pairs only
   at::Tensor limits;                     // [B, L] int64; pairs: [B]
   int64_t steps = 0;                     // the largest limit
   bool duplicates = false;
   kernels::WalkChoice choice = kernels::WalkChoice::kSample;
-  at::Tensor stream_keys;  // [B * G] int64; kSample
-  bool learns = true;      // whether log-probabilities and entropies are wanted; block_walk only
+  at::Tensor stream_keys;    // [B * G] int64; kSample
+  bool with_states = false;  // whether the states are wanted; rooted only
 };
 
 // One call on the CPU: everything but its differentiable inputs.

@@ -16,7 +16,8 @@ namespace {
 std::deque<AttentionKind>& registry() {  // whose elements stay where they are
   static std::deque<AttentionKind> kinds = [] {
     std::deque<AttentionKind> all;
-    for (auto part : {pattern_kinds, sbm_kinds, sac_kinds, approximation_kinds, decoder_kinds})
+    for (auto part : {pattern_kinds, sbm_kinds, sac_kinds, indexer_kinds, graph_kinds, approximation_kinds,
+                      decoder_kinds})
       for (AttentionKind& kind : part()) all.push_back(std::move(kind));
     return all;
   }();
@@ -82,14 +83,25 @@ bool reads_section(const std::string& kind, const std::string& section) {
 }
 
 bool reads_section(const Recipe& recipe, const std::string& section) {
-  const std::optional<std::string>& edges = recipe.attention.edges;
-  return reads_section(recipe.attention.kind, section) || (edges && reads_section(*edges, section)) ||
-         section == recipe.data.name;
+  const AttentionRecipe& attention = recipe.attention;
+  for (const std::optional<std::string>* more : {&attention.edges, &attention.decoder, &attention.cross})
+    if (*more && reads_section(**more, section)) return true;
+  return reads_section(attention.kind, section) || section == recipe.data.name;
 }
 
 bool reads_key(const Recipe& recipe, const std::string& section, const std::string& key) {
   const bool is_unit = section == "attention" && key == "unit";
   return reads_section(recipe, section) && (!is_unit || attention_kind(recipe).takes_squares);
+}
+
+Recipe recipe_of_place(const Recipe& recipe, DecoderPlace place) {
+  Recipe result = recipe;
+  AttentionRecipe& attention = result.attention;
+  if (place == DecoderPlace::kDecoder) attention.kind = attention.decoder.value_or(attention.kind);
+  if (place == DecoderPlace::kCross) attention.kind = attention.cross.value_or(attention.kind);
+  attention.decoder.reset();
+  attention.cross.reset();
+  return result;
 }
 
 bool takes_edges(const Recipe& recipe) {

@@ -10,9 +10,15 @@ namespace edgewise::train {
 std::vector<AttentionKind> pattern_kinds();        // dense, full, window, segments, random
 std::vector<AttentionKind> sbm_kinds();            // sbm, window+sbm
 std::vector<AttentionKind> sac_kinds();            // sac, window+sac
+std::vector<AttentionKind> indexer_kinds();        // indexer, window+indexer
+std::vector<AttentionKind> graph_kinds();          // graph, and with edges beside it
 std::vector<AttentionKind> approximation_kinds();  // linear .. nystromformer
 std::vector<AttentionKind> decoder_kinds();        // transformer_xl, adaptive_span, tree
 
+// A policy's edges, in squares where attention.unit says so.
+EdgeSourceFactory in_unit(const Recipe& recipe, EdgeSourceFactory single);
+// Why such a policy, alone, has no causal form in squares; empty where it has one.
+std::string squares_causal_refusal(const Recipe& recipe);
 // The edges of [window], united with those of `learned`.
 EdgeSourceFactory with_window(const Recipe& recipe, EdgeSourceFactory learned);
 EdgeSourcePtr window_of(const Recipe& recipe);

@@ -1,6 +1,7 @@
 // Dense attention, and edges that nothing learns.
 #include <edgewise/edges/patterns.h>
 #include <edgewise/edges/special_case_edges.h>
+#include <edgewise/edges/square_edges.h>
 
 #include "train/attention/builtin_kinds.h"
 
@@ -14,13 +15,30 @@ std::string nothing(const Recipe&) {
 }  // namespace
 
 EdgeSourcePtr window_of(const Recipe& recipe) {
-  return std::make_shared<WindowEdges>(recipe.window.width, recipe.attention.unit);
+  auto window = std::make_shared<WindowEdges>(recipe.window.width, recipe.attention.unit);
+  if (recipe.window.sinks == 0) return window;
+  return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{
+      window, std::make_shared<SinkEdges>(recipe.window.sinks, recipe.attention.unit)});
 }
 
 EdgeSourceFactory with_window(const Recipe& recipe, EdgeSourceFactory learned) {
   return [recipe, learned = std::move(learned)](int64_t layer) -> EdgeSourcePtr {
     return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{window_of(recipe), learned(layer)});
   };
+}
+
+EdgeSourceFactory in_unit(const Recipe& recipe, EdgeSourceFactory single) {
+  if (recipe.attention.unit == 1) return single;
+  return [single = std::move(single)](int64_t layer) -> EdgeSourcePtr {
+    return std::make_shared<SquareEdges>(single(layer));
+  };
+}
+
+std::string squares_causal_refusal(const Recipe& recipe) {
+  if (recipe.attention.unit == 1) return {};
+  return "in squares it chooses among the groups before a query's own, which must come from elsewhere: use "
+         "attention.kind = window+" +
+         recipe.attention.kind;
 }
 
 Operations edges_alone(const Recipe&, const HeadSize& size) {

@@ -13,13 +13,18 @@ namespace {
 EdgeSourceFactory sac_edges(const Recipe& recipe) {
   // std::function copies its target: the factory, which remembers the first layer, is shared.
   auto factory = std::make_shared<SacEdgesFactory>(sac_options(recipe));
-  return [factory](int64_t layer) { return (*factory)(layer); };
+  return in_unit(recipe, [factory](int64_t layer) { return (*factory)(layer); });
 }
 
-std::string sac_causal_refusal(const Recipe& recipe) {
+std::string walk_causal_refusal(const Recipe& recipe) {
   if (sac_options(recipe).walk == SacWalk::kRooted) return {};
   return "a walk of pairs goes from token to token in any order, so that the edges of a query would depend "
          "on characters after it; it needs sac.walk = rooted";
+}
+
+std::string sac_causal_refusal(const Recipe& recipe) {
+  const std::string of_walk = walk_causal_refusal(recipe);
+  return of_walk.empty() ? squares_causal_refusal(recipe) : of_walk;
 }
 
 std::string sac_recording_refusal(const Recipe& recipe) {
@@ -51,7 +56,10 @@ SacEdgesOptions sac_options(const Recipe& recipe) {
   override_with(options.distance_decay, sac.distance_decay);
   override_with(options.test_decoding, sac.test_decoding, parse_walk_decoding);
   override_with(options.beam, sac.beam);
+  if (options.walk == SacWalk::kPairs) options.estimator = SacEstimator::kPaired;
   override_with(options.estimator, sac.estimator, parse_sac_estimator);
+  override_with(options.probes, sac.probes);
+  override_with(options.least_slope, sac.least_slope);
   override_with(options.policy_weight, sac.policy_weight);
   override_with(options.entropy_weight, sac.entropy_weight);
   override_with(options.baseline, sac.baseline, parse_reward_baseline);
@@ -66,14 +74,16 @@ std::vector<AttentionKind> sac_kinds() {
            .make = [](const Recipe& recipe, int64_t) { return LayerAttention{.edges = sac_edges(recipe)}; },
            .causal_refusal = sac_causal_refusal,
            .recording_refusal = sac_recording_refusal,
+           .takes_squares = true,
            .description = sac_description},
           {.name = "window+sac",
            .meaning = "a window, and predicted edges beyond it",
            .sections = {"window", "sac"},
            .make = [](const Recipe& recipe,
                       int64_t) { return LayerAttention{.edges = with_window(recipe, sac_edges(recipe))}; },
-           .causal_refusal = sac_causal_refusal,
+           .causal_refusal = walk_causal_refusal,
            .recording_refusal = sac_recording_refusal,
+           .takes_squares = true,
            .description = sac_description}};
 }
 

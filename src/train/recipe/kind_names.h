@@ -20,6 +20,8 @@ bool takes_edges(const Recipe& recipe);  // whether its kind attends over those 
 
 std::vector<std::string> task_names();  // in the order of the help
 std::string task_meaning(const std::string& task);
+const std::vector<OwnOption>& task_options(const std::string& task);
+bool task_has_decoder(const Recipe& recipe);
 
 // Whether a run reads the section: of its kind of attention, of the pattern in attention.edges, of its task,
 // or everybody's.

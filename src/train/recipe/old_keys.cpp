@@ -50,6 +50,8 @@ struct Gone {
   std::string_view key, only_value, instead;
 };
 constexpr std::string_view kInCpp = "A C++ program can still set it in the options of its module";
+constexpr std::string_view kSquares =
+    "In place of blocks, attention.unit = 16 chooses among groups of 16 tokens";
 constexpr std::array<Gone, 19> kGone = {{
     {"data.keys", "0", "Keys are half as many as tokens"},
     {"model.norm", "true", kInCpp},
@@ -60,8 +62,8 @@ constexpr std::array<Gone, 19> kGone = {{
     {"attention.present_form", "'softmax'", kInCpp},
     {"attention.pinv_iterations", "6", kInCpp},
     {"sac.credit_form", "'leave_one_out'", "Leave it out"},
-    {"sac.destinations", "'all'", "Leave it out"},
-    {"sac.block_size", "64", "Leave it out"},
+    {"sac.destinations", "'all'", kSquares},
+    {"sac.block_size", "64", kSquares},
     {"sac.duplicates", "false", kInCpp},
     {"sac.distance_buckets", "32", kInCpp},
     {"sac.max_distance", "128", kInCpp},

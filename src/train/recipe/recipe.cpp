@@ -2,16 +2,16 @@
 #include <edgewise/train/recipe.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <set>
+#include <system_error>
 #include <type_traits>
 
 #include <c10/util/Exception.h>
 #include <toml++/toml.h>
+
+#include <edgewise/io/atomic_file.h>
 
 #include "train/recipe/kind_names.h"
 #include "train/recipe/nearest_name.h"
@@ -121,7 +121,8 @@ struct Entry {
 
   // Whether it decides which other keys count.
   bool is_choice() const {
-    return (section == "attention" && (key == "kind" || key == "edges")) ||
+    return (section == "attention" &&
+            (key == "kind" || key == "edges" || key == "decoder" || key == "cross")) ||
            (section == "data" && key == "name");
   }
 };
@@ -299,13 +300,13 @@ Recipe parse_recipe(std::string_view text, const std::string& name,
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
   std::string text;
-  std::getline(file, text,
-               '\0');  // all of it: TOML holds no NUL. Unlike an iterator, getline does not throw on a folder
-  TORCH_CHECK(file.is_open() && !file.bad(), "load_recipe: could not read '", path,
-              "': ", std::strerror(errno), "; expected a recipe, e.g. recipes/demo/edgewise.toml");
+  try {
+    text = io::read_text(path);
+  } catch (const std::system_error& error) {
+    TORCH_CHECK_VALUE(false, "load_recipe: could not read '", path, "': ", error.code().message(),
+                      "; expected a recipe, e.g. recipes/demo/edgewise.toml");
+  }
   Recipe recipe = parse_recipe(text, path, overrides);
   make_absolute(recipe.data.path, "data.path", path, overrides);
   make_absolute(recipe.train.weights, "train.weights", path, overrides);

@@ -48,7 +48,17 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
 
 void check_attention(const Recipe& recipe, const std::string& name) {
   const AttentionKind& kind = attention_kind(recipe);
-  const bool is_causal = task_kind(recipe).is_causal;
+  const bool is_causal = task_kind(recipe).is_causal, is_graph = task_kind(recipe).is_graph;
+  const bool keeps_order = is_causal || recipe.model.causal;
+  TORCH_CHECK_VALUE(is_graph == kind.over_graph, name, ": expected attention.kind ",
+                    kinds_where([&](const AttentionKind& other) { return other.over_graph == is_graph; }),
+                    " with data.name = ", recipe.data.name, "; found ", kind.name,
+                    is_graph ? ", which does not join the edges of an input graph"
+                             : ", which is for the edges of an input graph");
+  TORCH_CHECK_VALUE(!is_graph || recipe.attention.unit == 1, name,
+                    ": expected attention.unit = 1 with a graph: squares are groups of 16 neighbouring "
+                    "numbers, and the numbers of nodes are arbitrary; found ",
+                    recipe.attention.unit);
   TORCH_CHECK_VALUE(is_causal || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
                     " with data.name = characters, as it stands here for a language model; found it with ",
                     recipe.data.name);
@@ -64,10 +74,11 @@ void check_attention(const Recipe& recipe, const std::string& name) {
                     name,
                     ": expected sbm.count_padding = false with attention.unit = 16, since padding is counted "
                     "pair by pair; found it true (the default of the preset published)");
-  const std::string reason = is_causal && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
+  const std::string reason = keeps_order && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
   TORCH_CHECK_VALUE(
-      reason.empty(), name,
-      ": a language model predicts the next character and may not see it, but attention.kind = ", kind.name,
+      reason.empty(), name, ": ",
+      is_causal ? "a language model predicts the next character" : "with model.causal = true a token",
+      is_causal ? " and may not see it" : " may not see those after it", ", but attention.kind = ", kind.name,
       " has no causal form here: ", reason, ". Use ", kinds_where([&](const AttentionKind& other) {
         return !other.causal_refusal || other.causal_refusal(recipe).empty();
       }));
@@ -75,10 +86,49 @@ void check_attention(const Recipe& recipe, const std::string& name) {
   TORCH_CHECK_VALUE(kind.takes_edges, name, ": expected attention.edges with attention.kind ",
                     kinds_where([](const AttentionKind& other) { return other.takes_edges; }),
                     ", which have scores of their own for the edges of another; found it with ", kind.name);
-  TORCH_CHECK_VALUE(attention_kind(*recipe.attention.edges).is_pattern, name,
-                    ": expected attention.edges to be ",
-                    kinds_where([](const AttentionKind& other) { return other.is_pattern; }),
+  const auto can_be_taken = [](const AttentionKind& other) { return other.is_pattern && !other.over_graph; };
+  TORCH_CHECK_VALUE(can_be_taken(attention_kind(*recipe.attention.edges)), name,
+                    ": expected attention.edges to be ", kinds_where(can_be_taken),
                     ", whose edges nothing learns; found ", *recipe.attention.edges);
+}
+
+// Attention that a decoder cannot have, among its tokens or across, is refused when the recipe is read.
+void check_decoder(const Recipe& recipe, const std::string& name) {
+  const AttentionRecipe& attention = recipe.attention;
+  const bool decodes = task_kind(recipe).has_decoder;
+  TORCH_CHECK_VALUE(decodes || (!attention.decoder && !attention.cross), name,
+                    ": expected attention.decoder and attention.cross with data.name = translation; found ",
+                    attention.decoder ? "attention.decoder" : "attention.cross", " with ", recipe.data.name);
+  const TrainRecipe& train = recipe.train;
+  TORCH_CHECK_VALUE(
+      train.batch_tokens == 0 || train.micro_batch == train.batch, name,
+      ": expected train.micro_batch = 0 with train.batch_tokens, whose batches are passes; found ",
+      train.micro_batch);
+  if (!decodes) return;
+  for (const DecoderPlace place : {DecoderPlace::kDecoder, DecoderPlace::kCross}) {
+    const Recipe of = recipe_of_place(recipe, place);
+    const AttentionKind& kind = attention_kind(of);
+    const bool is_cross = place == DecoderPlace::kCross;
+    const std::string key = is_cross ? "attention.cross" : "attention.decoder";
+    TORCH_CHECK_VALUE(!kind.needs_text, name, ": expected ", key, " to choose edges, or dense; found ",
+                      kind.name, ", which stands for language models");
+    TORCH_CHECK_VALUE(!kind.over_graph, name, ": expected ", key, " to choose edges, or dense; found ",
+                      kind.name, ", which is for the edges of an input graph");
+    std::string reason = !is_cross && kind.causal_refusal ? kind.causal_refusal(of) : "";
+    const LayerAttention made = kind.make(of, std::max<int64_t>(recipe.model.max_length, 64));
+    if (made.method) reason = "it sees a whole sequence at once and chooses no edges";
+    if (made.edges && reason.empty()) {
+      const EdgeSourcePtr source = made.edges(0);
+      reason = is_cross ? source->cross_refusal() : source->causal_refusal();
+    }
+    TORCH_CHECK_VALUE(reason.empty(), name, ": ", key, " cannot be ", kind.name, ": ", reason, ". Set ", key,
+                      " = dense, or another kind");
+  }
+  TORCH_CHECK_VALUE(
+      train.snapshot_every == 0, name, ": expected train.snapshot_every = 0 with ", recipe.data.name,
+      ", whose graphs between two sentences the explorer does not draw; found ", train.snapshot_every);
+  TORCH_CHECK_VALUE(recipe.model.token_dropout == 0, name, ": expected model.token_dropout = 0 with ",
+                    recipe.data.name, "; found ", recipe.model.token_dropout);
 }
 
 // "image or pathfinder": tasks that read a key of [data].
@@ -95,6 +145,9 @@ void check_data_keys(const Recipe& recipe, const std::string& name) {
     TORCH_CHECK_VALUE(!is_set || task_kind(recipe).reads(key), name, ": expected data.", shown, " with ",
                       tasks_that_read(key), " only; found it with ", data.name);
   };
+  check(data.split != defaults.split, "split", "split");
+  check(data.normalise != defaults.normalise, "normalise", "normalise = false");
+  check(data.metric != defaults.metric, "metric", "metric = " + data.metric);
   check(data.mask_zero != defaults.mask_zero, "mask_zero", "mask_zero");
   check(data.symmetries != defaults.symmetries, "symmetries", "symmetries");
   check(data.validation != defaults.validation, "validation", "validation = " + data.validation);
@@ -123,8 +176,13 @@ void check_schedule(const TrainRecipe& train, const std::string& name) {
 void resolve_recipe(Recipe& recipe, const std::string& name) {
   const ModelRecipe& model = recipe.model;
   TrainRecipe& train = recipe.train;
+  TORCH_CHECK_VALUE(model.positions != "sinusoidal" || (model.dim % 2 == 0 && model.dim >= 4), name,
+                    ": expected an even model.dim of at least 4 with sinusoidal positions; found ",
+                    model.dim);
   TORCH_CHECK_VALUE(model.dim % model.heads == 0, name, ": expected model.heads to divide model.dim; found ",
                     model.heads, " and ", model.dim, "; change one of them");
+  TORCH_CHECK_VALUE(model.positions != "rotary" || model.head_dim() % 2 == 0, name,
+                    ": expected heads of an even width with rotary positions; found ", model.head_dim());
   // The options of an attention or a task of one's own have their values from here on.
   for (const RecipeField& field : recipe_fields())
     if (reads_section(recipe, field.section)) field.slot(recipe);
@@ -143,6 +201,7 @@ void resolve_recipe(Recipe& recipe, const std::string& name) {
                     ": expected model.token_dropout = 0 with ", task.name,
                     ", whose model predicts them all; found ", model.token_dropout);
   check_attention(recipe, name);
+  check_decoder(recipe, name);
   TORCH_CHECK_VALUE(task.path.empty() || !recipe.data.path.empty(), name, ": expected data.path, ",
                     task.path);
   check_data_keys(recipe, name);

@@ -45,12 +45,16 @@ std::vector<RecipeField> make_fields() {
   const auto data = &Recipe::data;
   const auto model = &Recipe::model;
   const auto sbm = &Recipe::sbm;
+  const auto graph = &Recipe::graph;
   const auto sac = &Recipe::sac;
+  const auto indexer = &Recipe::indexer;
   const auto train = &Recipe::train;
   using D = DataRecipe;
   using M = ModelRecipe;
   using B = SbmRecipe;
+  using G = GraphRecipe;
   using S = SacRecipe;
+  using I = IndexerRecipe;
   using T = TrainRecipe;
   const FieldRule modes = one_of({"paper", "harness"});
   const char* const mode = "as its paper prints it, or as the SBM paper's comparison computes it";
@@ -58,17 +62,22 @@ std::vector<RecipeField> make_fields() {
   return {
       field(data, &D::name, "data.name", "the task", one_of(task_names())),
       field(data, &D::path, "data.path", "characters: a text file; all others with data of their own: the folder that 'edgewise data ... --out' filled. In a recipe relative to its folder"),
-      field(data, &D::length, "data.length", "repeated_tokens, associative_recall, characters, masked_text: tokens per sequence", at_least(1)),
-      field(data, &D::train_size, "data.train_size", "repeated_tokens, associative_recall: training sequences", at_least(1)),
-      field(data, &D::validation_size, "data.validation_size", "repeated_tokens, associative_recall: validation sequences", at_least(1)),
-      field(data, &D::test_size, "data.test_size", "repeated_tokens, associative_recall: test sequences", at_least(1)),
-      field(data, &D::seed, "data.seed", "repeated_tokens, associative_recall: seed of the sequences", at_least(0)),
+      field(data, &D::length, "data.length", "generated data, characters, next_tokens, masked_text: tokens per sequence", at_least(1)),
+      field(data, &D::train_size, "data.train_size", "generated data: training sequences", at_least(1)),
+      field(data, &D::validation_size, "data.validation_size", "generated data: validation sequences", at_least(1)),
+      field(data, &D::test_size, "data.test_size", "generated data: test sequences", at_least(1)),
+      field(data, &D::seed, "data.seed", "generated data: seed of the sequences", at_least(0)),
       field(data, &D::fixed_length, "data.fixed_length", "listops, text, retrieval: pad every batch to the full length, as published; else to its longest"),
       field(data, &D::mask_zero, "data.mask_zero", "image, pathfinder: black pixels are masked as padding, as published"),
       field(data, &D::drop_masked, "data.drop_masked", "with mask_zero: masked pixels are left out; same result from fewer tokens"),
       field(data, &D::symmetries, "data.symmetries", "image, pathfinder: training pictures also mirrored left to right, or mirrored and turned (square)", one_of({"none", "mirror", "square"})),
       field(data, &D::validation, "data.validation", "text: a split of its own, or the test set, as published", one_of({"own", "test"})),
       field(data, &D::values, "data.values", "associative_recall: distinct values, the classes", at_least(1)),
+      field(data, &D::pairs, "data.pairs", "multi_query_recall, needle: keys with a value", at_least(1)),
+      field(data, &D::vocabulary, "data.vocabulary", "multi_query_recall, needle: distinct tokens, padding among them", at_least(8)),
+      field(data, &D::split, "data.split", "graph: which of its splits; -1 = train.seed modulo their number, so that seeds of a sweep go through them", at_least(-1)),
+      field(data, &D::normalise, "data.normalise", "graph: the features of a node sum to 1"),
+      field(data, &D::metric, "data.metric", "graph: what the best checkpoint is chosen by; accuracy is micro_f1 where nodes have many labels", one_of({"accuracy", "roc_auc", "micro_f1"})),
       field(data, &D::mask_rate, "data.mask_rate", "masked_text: share of the tokens that are to be guessed", {.low = 0, .high = 1, .low_is_allowed = false}),
 
       field(model, &M::layers, "model.layers", "Transformer blocks", at_least(1)),
@@ -77,24 +86,38 @@ std::vector<RecipeField> make_fields() {
       field(model, &M::hidden, "model.hidden", "width of a block's MLP", at_least(1)),
       field(model, &M::dropout, "model.dropout", "dropout on embeddings, attention output and MLP", below_one()),
       field(model, &M::attention_dropout, "model.attention_dropout", "dropout on attention weights", below_one()),
+      field(model, &M::hidden_dropout, "model.hidden_dropout", "dropout inside the MLP", below_one(), "model.dropout"),
+      field(model, &M::norm_first, "model.norm_first", "LayerNorm before attention and MLP, else behind their residuals (post-norm)"),
+      field(model, &M::activation, "model.activation", "of the MLP", one_of({"gelu", "relu"})),
       field(model, &M::token_dropout, "model.token_dropout", "classifiers: part of the tokens that training reads as token 0, which is padding in texts and black in pictures", below_one()),
-      field(model, &M::positions, "model.positions", "position embeddings", one_of({"learned", "none"})),
+      field(model, &M::positions, "model.positions", "position embeddings; rotary ones turn queries and keys instead", one_of({"learned", "none", "sinusoidal", "rotary"})),
       field(model, &M::pooling, "model.pooling", "mean over valid tokens, or over padding too, as published", one_of({"mean", "mean_padded"})),
-      field(model, &M::embedding_std, "model.embedding_std", "standard deviation of the initial embeddings", above(0)),
+      field(model, &M::causal, "model.causal", "classifiers: a token attends to those up to itself only"),
+      field(model, &M::embedding_std, "model.embedding_std", "standard deviation of the initial embeddings; translation: always dim^-0.5", above(0)),
       field(model, &M::max_length, "model.max_length", "longest sequence; 0 = the dataset's", at_least(0)),
-      field(model, &M::tied, "model.tied", "characters: the output layer is the token embedding; else one of its own"),
+      field(model, &M::tied, "model.tied", "characters, next_tokens, translation: the output layer is the token embedding; else one of its own"),
 
       field(&Recipe::attention, &AttentionRecipe::kind, "attention.kind", "who attends to whom, and how", one_of(attention_names())),
 
-      field(&Recipe::attention, &AttentionRecipe::unit, "attention.unit", "full, window, random, sbm: edges one by one (1), or in squares of 16 queries and keys (16)", at_least(1)),
+      field(&Recipe::attention, &AttentionRecipe::unit, "attention.unit", "full, window, random, sbm, sac, indexer: edges one by one (1), or in squares of 16 queries and keys (16)", at_least(1)),
       field(&Recipe::attention, &AttentionRecipe::edges, "attention.edges", "transformer_xl, adaptive_span, tree: a pattern whose edges they attend over, such as window or segments", {}, "their own"),
+      field(&Recipe::attention, &AttentionRecipe::decoder, "attention.decoder", "translation: the kind of attention among the tokens of the decoder", {}, "attention.kind"),
+      field(&Recipe::attention, &AttentionRecipe::cross, "attention.cross", "translation: the kind of attention from the decoder to the encoder", {}, "attention.kind"),
 
       field(&Recipe::window, &WindowRecipe::width, "window.width", "keys on each side of a query; in squares, what such a window touches", at_least(0)),
+      field(&Recipe::window, &WindowRecipe::sinks, "window.sinks", "first tokens of the sequence that every query uses too; in squares, their groups", at_least(0)),
 
       field(&Recipe::segments, &SegmentsRecipe::length, "segments.length", "tokens of a segment, of which a query uses those up to its own", at_least(1)),
       field(&Recipe::segments, &SegmentsRecipe::memory, "segments.memory", "tokens before its segment that it uses too", at_least(0)),
 
       field(&Recipe::random, &RandomRecipe::alpha, "random.alpha", "keys per query; in squares, groups of 16 keys per group of 16 queries", at_least(1)),
+
+      field(graph, &G::output_heads, "graph.output_heads", "heads of the last layer, whose mean are the logits", at_least(1)),
+      field(graph, &G::skip, "graph.skip", "layers that add their input to their output: none, those between the first and the last, or all but the first", one_of({"none", "hidden", "all"})),
+      field(graph, &G::norm, "graph.norm", "LayerNorm before every layer but the first"),
+      field(graph, &G::slope, "graph.slope", "of LeakyReLU in the scores, below 0", share()),
+      field(graph, &G::drop_edges, "graph.drop_edges", "share of the input graph's edges that a training step leaves out (DropEdge)", below_one()),
+      field(graph, &G::extra, "graph.extra", "graph+random, graph+nearest, graph+two_hop: edges a node beside the input graph's", at_least(1)),
 
       field(sbm, &B::preset, "sbm.preset", "where the settings below come from: the paper as printed, its released code, or ours", one_of({"paper", "published", "edgewise"})),
       field(sbm, &B::clusters, "sbm.clusters", "clusters of the block model", at_least(1), "128; edgewise: 32"),
@@ -109,7 +132,7 @@ std::vector<RecipeField> make_fields() {
       field(sbm, &B::density_penalty, "sbm.density_penalty", "expected density, or the sampled one", one_of({"exact", "sampled"}), "sampled; edgewise: exact"),
       field(sbm, &B::self_loops, "sbm.self_loops", "every token attends to itself; in squares, every group to itself", {}, "false"),
       field(sbm, &B::count_padding, "sbm.count_padding", "padding is sampled and counted, as published", {}, "false; published: true"),
-      field(sbm, &B::sampler, "sbm.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}), "auto; characters: direct"),
+      field(sbm, &B::sampler, "sbm.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}), "auto; characters, next_tokens, translation: direct"),
 
       field(sac, &S::alpha, "sac.alpha", "edges per query", at_least(1), "4"),
       field(sac, &S::budget, "sac.budget", "edges per sequence instead; 0 = alpha decides", at_least(0), "0"),
@@ -123,11 +146,25 @@ std::vector<RecipeField> make_fields() {
       field(sac, &S::distance_decay, "sac.distance_decay", "distance bias: at the start far ones are scored this times log(1 + distance) lower", at_least(0), "0"),
       field(sac, &S::test_decoding, "sac.test_decoding", "in evaluation", one_of({"sample", "greedy", "beam"}), "beam"),
       field(sac, &S::beam, "sac.beam", "width of the beam", at_least(1), "5"),
-      field(sac, &S::estimator, "sac.estimator", "how the choice learns", one_of({"reinforce", "edge_credit", "straight_through", "distillation"}), "edge_credit"),
+      field(sac, &S::estimator, "sac.estimator", "how the choice learns", one_of({"counterfactual", "paired", "reinforce", "distillation"}), "counterfactual; walk pairs: paired"),
+      field(sac, &S::probes, "sac.probes", "counterfactual: keys per query, on average, that are asked about beside the chosen ones", at_least(0), "4"),
+      field(sac, &S::least_slope, "sac.least_slope", "counterfactual: a key's chance of being chosen counts as changing by at least so much with its log-probability; 0 = as it does", at_least(0), "0.25"),
       field(sac, &S::policy_weight, "sac.policy_weight", "weight of the estimator beside the task loss; 0, with no entropy_weight = untrained", at_least(0), "1"),
       field(sac, &S::entropy_weight, "sac.entropy_weight", "weight of the entropy bonus", at_least(0), "0"),
       field(sac, &S::baseline, "sac.baseline", "reinforce: what a reward is compared with", one_of({"none", "running_mean", "learned"}), "running_mean"),
       field(sac, &S::distilled_rows, "sac.distilled_rows", "distillation: queries per sequence", at_least(1), "16"),
+
+      field(indexer, &I::alpha, "indexer.alpha", "keys per query; in squares, groups of 16 keys per group of 16 queries", at_least(1), "4"),
+      field(indexer, &I::heads, "indexer.heads", "heads that score a pair together", at_least(1), "4"),
+      field(indexer, &I::dim, "indexer.dim", "width of such a head", at_least(1), "16"),
+      field(indexer, &I::sharing, "indexer.sharing", "who shares edges", one_of({"per_layer", "per_head"}), "per_layer"),
+      field(indexer, &I::temperature, "indexer.temperature", "scores are divided by it before the softmax", above(0), "1"),
+      field(indexer, &I::test_decoding, "indexer.test_decoding", "in evaluation", one_of({"sample", "greedy"}), "greedy"),
+      field(indexer, &I::estimator, "indexer.estimator", "how the choice learns", one_of({"counterfactual", "paired"}), "counterfactual"),
+      field(indexer, &I::probes, "indexer.probes", "counterfactual: keys per query, on average, that are asked about beside the chosen ones", at_least(0), "4"),
+      field(indexer, &I::least_slope, "indexer.least_slope", "counterfactual: a key's chance of being chosen counts as changing by at least so much with its log-probability; 0 = as it does", at_least(0), "0.25"),
+      field(indexer, &I::policy_weight, "indexer.policy_weight", "weight of the estimator beside the task loss; 0 = untrained", at_least(0), "1"),
+      field(indexer, &I::entropy_weight, "indexer.entropy_weight", "weight of the entropy bonus", at_least(0), "0"),
 
       field(&Recipe::linear, &LinearRecipe::mode, "linear.mode", mode, modes),
 
@@ -159,13 +196,18 @@ std::vector<RecipeField> make_fields() {
 
       field(train, &T::weights, "train.weights", "weights to start from: a run folder (its best checkpoint) or a checkpoint; \"\" = new ones"),
       field(train, &T::steps, "train.steps", "optimiser steps", at_least(1)),
-      field(train, &T::batch, "train.batch", "sequences per step", at_least(1)),
+      field(train, &T::batch, "train.batch", "sequences per step; with train.batch_tokens, of an evaluation", at_least(1)),
+      field(train, &T::batch_tokens, "train.batch_tokens", "translation: tokens per step in place of sequences, those of the longer side with their padding, in batches of similar length; 0 = train.batch decides", at_least(0)),
       field(train, &T::micro_batch, "train.micro_batch", "sequences at a time, gradients added up; 0 = batch", at_least(0)),
       field(train, &T::learning_rate, "train.learning_rate", "the peak", above(0)),
-      field(train, &T::warmup_steps, "train.warmup_steps", "one_cycle: steps up to the peak", at_least(0)),
-      field(train, &T::schedule, "train.schedule", "course of the learning rate", one_of({"one_cycle", "constant"})),
+      field(train, &T::warmup_steps, "train.warmup_steps", "one_cycle, inverse_sqrt: steps up to the peak", at_least(0)),
+      field(train, &T::initial_rate, "train.initial_rate", "inverse_sqrt: the learning rate from which the warm-up rises", at_least(0)),
+      field(train, &T::schedule, "train.schedule", "course of the learning rate", one_of({"one_cycle", "constant", "inverse_sqrt"})),
       field(train, &T::weight_decay, "train.weight_decay", "AdamW's", at_least(0)),
+      field(train, &T::l2, "train.l2", "weight of half the sum of squares of all parameters in the loss: weight decay as Adam without the W has it", at_least(0)),
+      field(train, &T::eps, "train.eps", "of AdamW, below the root", above(0)),
       field(train, &T::beta2, "train.beta2", "AdamW's second decay", below_one()),
+      field(train, &T::label_smoothing, "train.label_smoothing", "share of every label that training gives to all classes alike", below_one()),
       field(train, &T::edge_rate, "train.edge_rate", "times the learning rate: the rate of the parameters that choose edges (clusters, predictors)", at_least(0)),
       field(train, &T::grad_clip, "train.grad_clip", "largest norm of the whole gradient; 0 = no limit", at_least(0)),
       field(train, &T::density_weight, "train.density_weight", "lambda: weight of the mean edge density in the loss", at_least(0)),
@@ -173,10 +215,12 @@ std::vector<RecipeField> make_fields() {
       field(train, &T::density_warmup, "train.density_warmup", "steps from there on over which its weight rises from 0; 0 = whole at once", at_least(0)),
       field(train, &T::edge_samples, "train.edge_samples", "draws of the edges per sequence and step", at_least(1)),
       field(train, &T::average, "train.average", "decay of a moving average of the parameters, which is evaluated and kept in their place, e.g. 0.999; 0 = none", below_one()),
+      field(train, &T::average_last, "train.average_last", "the mean of the weights at so many last validations is tested in place of the best ones; 0 = none", at_least(0)),
       field(train, &T::eval_every, "train.eval_every", "steps between validations", at_least(1)),
       field(train, &T::eval_batches, "train.eval_batches", "batches per validation; 0 = all", at_least(0)),
       field(train, &T::eval_draws, "train.eval_draws", "draws of edges averaged per evaluation", at_least(1)),
       field(train, &T::patience, "train.patience", "the run ends after so many validations in a row without a better one; 0 = never before train.steps", at_least(0)),
+      field(train, &T::keep, "train.keep", "which validation's weights are kept: that with the best metric; or, as GAT's authors do, the last where metric and loss were both no worse than ever. Patience then ends where both are worse", one_of({"metric", "metric_and_loss"})),
       field(train, &T::checkpoint_every, "train.checkpoint_every", "steps between checkpoints", at_least(1)),
       field(train, &T::log_every, "train.log_every", "steps between lines of metrics", at_least(1)),
       field(train, &T::snapshot_every, "train.snapshot_every", "steps between snapshots of the graphs that heads choose, for 'edgewise explore'; 0 = none", at_least(0)),
@@ -190,15 +234,31 @@ std::vector<RecipeField> make_fields() {
   // clang-format on
 }
 
-std::vector<RecipeField>& all_fields() {
-  static std::vector<RecipeField> fields = make_fields();
-  return fields;
-}
-
 // Into the recipe with its default, where it is not set.
 FieldSlot own_slot(Recipe& recipe, const std::string& name, const OptionValue& value) {
   OptionValue& own = recipe.own.try_emplace(name, value).first->second;
   return std::visit([](auto& held) -> FieldSlot { return &held; }, own);
+}
+
+void append_own_fields(std::vector<RecipeField>& fields, const std::string& section,
+                       const std::vector<OwnOption>& options) {
+  for (const OwnOption& own : options) {
+    const std::string name = section + "." + own.key;
+    fields.push_back({section,
+                      own.key,
+                      [name, value = own.value](Recipe& recipe) { return own_slot(recipe, name, value); },
+                      own.meaning,
+                      {.low = own.low, .names = own.allowed}});
+  }
+}
+
+std::vector<RecipeField>& all_fields() {
+  static std::vector<RecipeField> fields = [] {
+    std::vector<RecipeField> all = make_fields();
+    for (const std::string& task : task_names()) append_own_fields(all, task, task_options(task));
+    return all;
+  }();
+  return fields;
 }
 
 std::string number(double value) {
@@ -249,14 +309,7 @@ void add_own_fields(const std::string& choice, const std::string& section,
   std::vector<RecipeField>& fields = all_fields();
   TORCH_CHECK_VALUE(std::ranges::find(fields, section, &RecipeField::section) == fields.end(),
                     "expected a name for ", choice, " that no section of a recipe has; got '", section, "'");
-  for (const OwnOption& own : options) {
-    const std::string name = section + "." + own.key;
-    fields.push_back({section,
-                      own.key,
-                      [name, value = own.value](Recipe& recipe) { return own_slot(recipe, name, value); },
-                      own.meaning,
-                      {.low = own.low, .names = own.allowed}});
-  }
+  append_own_fields(fields, section, options);
   std::ranges::find(fields, choice, &RecipeField::full_name)->rule.names.push_back(section);
 }
 

@@ -21,6 +21,7 @@ constexpr Section kSections[] = {{"data", "what is learned"},
                                  {"random", "keys drawn uniformly"},
                                  {"sbm", "edges sampled from a stochastic block model"},
                                  {"sac", "edges that an LSTM predicts"},
+                                 {"indexer", "the best keys by a cheap score of their own"},
                                  {"train", "how it is trained"}};
 
 std::string meaning_of(const std::string& section) {

@@ -67,6 +67,7 @@ CheckpointInfo parse_info(const Metadata& metadata, const std::string& path) {
     if (metadata.count("validations_since_best"))
       info.validations_since_best = number<int64_t>(metadata, path, "validations_since_best");
   }
+  if (metadata.count("best_loss")) info.best_loss = number<double>(metadata, path, "best_loss");
   info.evaluation_pending = metadata.count("evaluation_pending") > 0;
   info.recipe = entry(metadata, path, "recipe");
   return info;
@@ -185,8 +186,9 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& model, co
     file.metadata["best_step"] = std::to_string(info.best_step);
     file.metadata["validations_since_best"] = std::to_string(info.validations_since_best);
   }
+  if (info.best_loss) file.metadata["best_loss"] = exact(*info.best_loss);
   if (info.evaluation_pending) file.metadata["evaluation_pending"] = "true";
-  io::save_safetensors(path, file);
+  io::save_safetensors(path, file, /*checksums=*/true);
 }
 
 CheckpointInfo load_checkpoint(const std::string& path, torch::nn::Module& model, Optimizer* optimizer) {

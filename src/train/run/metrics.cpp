@@ -118,6 +118,13 @@ std::vector<Line> parse_lines(const std::string& file, std::string_view text) {
     TORCH_CHECK_VALUE(
         record, "read_metrics: '", file, "' line ", number,
         ": expected one JSON object of numbers, texts and lists of numbers; correct or delete the line");
+    const auto check_type = [&]<typename T>(const char* name, const char* what, const T*) {
+      const MetricValue* const value = find_metric(*record, name);
+      TORCH_CHECK_VALUE(!value || std::holds_alternative<T>(*value), "read_metrics: '", file, "' line ",
+                        number, ": expected ", what, " as \"", name, "\"; correct or delete the line");
+    };
+    check_type("kind", "a text", static_cast<const std::string*>(nullptr));
+    check_type("step", "a whole number", static_cast<const int64_t*>(nullptr));
     lines.push_back({line, std::move(*record)});
   }
   return lines;

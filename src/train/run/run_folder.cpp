@@ -70,7 +70,7 @@ bool has_files(const std::filesystem::path& folder) {
 }
 
 io::FileDescriptor take_lock(const std::filesystem::path& root) {
-  io::FileDescriptor file = io::open_file("train", root / kLockName, O_WRONLY | O_CREAT);
+  io::FileDescriptor file = io::open_file("train", root / kLockName, O_WRONLY | O_CREAT | O_NOFOLLOW);
   // File systems without locks are used without.
   const bool taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   TORCH_CHECK_VALUE(
@@ -83,6 +83,7 @@ io::FileDescriptor take_lock(const std::filesystem::path& root) {
 void check_contents(const RunFolder& folder, const std::string& recipe_toml, bool resume) {
   const std::string root = folder.root.string();
   if (!has_files(folder.root)) return;
+  refuse_links(folder.root);
   TORCH_CHECK_VALUE(resume, "train: expected an empty run folder for a new run; ", root,
                     " has files. Continue it with --resume, or choose another folder.");
   TORCH_CHECK_VALUE(file_exists(folder.config()), "train: expected ", folder.config(),
@@ -95,6 +96,14 @@ void check_contents(const RunFolder& folder, const std::string& recipe_toml, boo
 }
 
 }  // namespace
+
+void refuse_links(const std::filesystem::path& run_folder) {
+  for (auto entry = std::filesystem::recursive_directory_iterator(run_folder);
+       entry != std::filesystem::recursive_directory_iterator(); ++entry)
+    TORCH_CHECK_VALUE(!entry->is_symlink(), "expected files of its own in the run folder ",
+                      run_folder.string(), "; ", entry->path().string(),
+                      " is a symbolic link, and what is written there would land elsewhere. Remove the link");
+}
 
 std::optional<std::string> forbidden_change(const std::string& before_toml, const std::string& after_toml) {
   const auto before = flatten(before_toml), after = flatten(after_toml);

@@ -23,7 +23,9 @@ struct RunFolder {
   std::string reader() const { return (root / "reader").string(); }
   std::string metrics() const { return (root / "metrics.jsonl").string(); }
   std::string last() const { return (root / "checkpoints" / "last.safetensors").string(); }
+  std::string mean() const { return (root / "checkpoints" / "mean.safetensors").string(); }
   std::string best() const { return (root / "checkpoints" / "best.safetensors").string(); }
+  std::filesystem::path written() const { return root / "written"; }  // what the model wrote in its test
   std::filesystem::path snapshots() const;
   std::filesystem::path snapshot(int64_t step) const;  // snapshots/step-00000100.safetensors
   // The steps that there are snapshots of, ascending; other files in the folder do not count.
@@ -34,6 +36,10 @@ struct RunFolder {
 // one needs the recipe it was started with, in everything but the keys that may change from start to start.
 // Throws when another run holds the lock.
 RunFolder open_run_folder(const std::filesystem::path& root, const std::string& recipe_toml, bool resume);
+
+// Throws when something in the folder is a symbolic link: a folder that came from elsewhere could have writes
+// land anywhere.
+void refuse_links(const std::filesystem::path& run_folder);
 
 // Takes away what open_run_folder and the writers of metrics made, if there is nothing else, and the folder
 // with it.

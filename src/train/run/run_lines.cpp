@@ -40,9 +40,14 @@ ProgressFields step_fields(const StepReport& report, const tasks::Metric& metric
 }
 
 std::string validation_line(int64_t step, const Evaluation& found) {
-  return "step " + std::to_string(step) + ": validation " + found.metric->words + " " +
-         (found.metric->is_share ? percent(found.value()) : short_number(found.value())) + ", loss " +
-         short_number(found.loss) + ", density " + percent(found.density.mean().item<double>());
+  const auto value = [&](double of) { return found.metric->is_share ? percent(of) : short_number(of); };
+  std::string line = "step " + std::to_string(step) + ": validation " + found.metric->words + " " +
+                     value(found.value()) + ", loss " + short_number(found.loss) + ", density " +
+                     percent(found.density.mean().item<double>());
+  if (found.policy)
+    line += ", with sampled edges " + value(found.policy->sampled) + ", with greedy ones " +
+            value(found.policy->greedy) + ", entropy " + short_number(found.policy->entropy);
+  return line;
 }
 
 std::string adopted_line(const std::string& file, const AdoptedWeights& weights) {

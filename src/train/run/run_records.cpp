@@ -1,5 +1,6 @@
 #include "train/run/run_records.h"
 
+#include <edgewise/io/atomic_file.h>
 #include <torch/types.h>
 
 namespace edgewise::train {
@@ -24,6 +25,22 @@ void add_figures(MetricRecord& record, const Evaluation& found) {
   if (found.valid_pairs < 1) record.emplace_back("valid_pairs", found.valid_pairs);
   if (found.valid_density.defined())
     record.emplace_back("density_of_valid_pairs", values_of(found.valid_density));
+  if (!found.policy) return;
+  record.emplace_back(found.metric->name + "_sampled", found.policy->sampled);
+  record.emplace_back(found.metric->name + "_greedy", found.policy->greedy);
+  record.emplace_back("policy_entropy", found.policy->entropy);
+  if (found.policy->sampled_recall) record.emplace_back("edge_recall_sampled", *found.policy->sampled_recall);
+  if (found.policy->greedy_recall) record.emplace_back("edge_recall_greedy", *found.policy->greedy_recall);
+}
+
+void save_texts(const std::filesystem::path& folder, const std::vector<tasks::WrittenText>& texts) {
+  if (texts.empty()) return;
+  std::filesystem::create_directories(folder);
+  for (const tasks::WrittenText& text : texts) {
+    std::string lines;
+    for (const std::string& line : text.lines) lines += line + "\n";
+    io::write_file_atomically(folder / (text.name + ".txt"), lines);
+  }
 }
 
 MetricRecord evaluation_record(const char* kind, int64_t step, data::Split split, const Evaluation& found) {

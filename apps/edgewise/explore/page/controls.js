@@ -67,6 +67,8 @@
       this.dialog.append(explorer.element("h2", { textContent: "Keys" }), table,
                          explorer.element("p", { textContent: "The address of the page keeps the view: a link opens the same." }),
                          this.button("close", "close", () => this.dialog.close()));
+      // Until the page is drawn again its button keeps the focus, and would take the next space.
+      this.dialog.addEventListener("close", () => { if (this.dialog.contains(document.activeElement)) document.activeElement.blur(); });
       parent.append(this.bar, this.dialog);
       document.addEventListener("keydown", (event) => this.key(event));
     }

@@ -49,6 +49,8 @@ class TextReader {
   int64_t vocabulary() const { return vocabulary_; }  // ids are below it
   int32_t padding() const { return padding_; }
   int32_t mask() const { return mask_; }
+  // What ends a sentence of a translation: </s>, or an id of its own.
+  int32_t stop() const { return separator_; }
   std::optional<int32_t> begin() const { return tokenizer_->special().begin; }
   std::optional<int32_t> end() const { return tokenizer_->special().end; }
 

@@ -114,7 +114,7 @@ class PairsLeft {
   int64_t last(int64_t i) const { return std::min(p_.last[i], p_.keys); }
   bool allowed(int64_t i, int64_t j) const {
     return (!p_.query_mask || p_.query_mask[item_ * p_.queries + i]) &&
-           (!p_.key_mask || p_.key_mask[item_ * p_.keys + j]) && p_.excluded[i] != j;
+           (!p_.key_mask || p_.key_mask[item_ * p_.keys + j]) && !p_.excludes(i, j);
   }
   void make(int64_t i, int64_t j) {
     if (p_.duplicates) return;

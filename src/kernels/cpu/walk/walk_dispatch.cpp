@@ -1,6 +1,5 @@
 // The walk kernels of the CPU level in use (levels.h).
 #include "kernels/cpu/levels.h"
-#include "kernels/cpu/walk/block_walk_kernels.h"
 #include "kernels/cpu/walk/walk.h"
 
 namespace edgewise::kernels::cpu {
@@ -11,8 +10,6 @@ namespace edgewise::kernels::cpu {
   WalkKernels<T> walk_kernels();            \
   template <typename T>                     \
   PairsWalkKernels<T> pairs_walk_kernels(); \
-  template <typename T>                     \
-  BlockWalkKernels<T> block_walk_kernels(); \
   }
 EDGEWISE_DECLARE_LEVEL(scalar)
 EDGEWISE_DECLARE_LEVEL(avx2)
@@ -49,21 +46,6 @@ PairsWalkKernels<float> active_pairs_walk_kernels<float>() {
 #endif
   return scalar::pairs_walk_kernels<float>();
 }
-template <>
-BlockWalkKernels<float> active_block_walk_kernels<float>() {
-#if defined(EDGEWISE_X86_LEVELS)
-  switch (active_level()) {
-    case Level::kScalar:
-      break;
-    case Level::kAvx2:
-      return avx2::block_walk_kernels<float>();
-    case Level::kAvx512:
-    case Level::kAvx512Bf16:
-      return avx512::block_walk_kernels<float>();
-  }
-#endif
-  return scalar::block_walk_kernels<float>();
-}
 
 template <>
 WalkKernels<double> active_walk_kernels<double>() {
@@ -72,10 +54,6 @@ WalkKernels<double> active_walk_kernels<double>() {
 template <>
 PairsWalkKernels<double> active_pairs_walk_kernels<double>() {
   return scalar::pairs_walk_kernels<double>();
-}
-template <>
-BlockWalkKernels<double> active_block_walk_kernels<double>() {
-  return scalar::block_walk_kernels<double>();
 }
 
 }  // namespace edgewise::kernels::cpu

@@ -4,8 +4,9 @@
 //   candidates left log p(chosen) = s_chosen - l,  H = l - sum_j p_j s_j,  l = log sum_j exp s_j
 //
 // Eight rows step side by side, so that a key's numbers are read once for all of them; keys lie transposed,
-// one key a lane. Nothing but the chosen keys, their log-probabilities, entropies and normalisers leaves the
-// kernel. The backward pass walks again along the chosen keys and forms, step by step from the last,
+// one key a lane. Nothing but the chosen keys, their log-probabilities, entropies, normalisers and, where
+// somebody asks, states leaves the kernel. The backward pass walks again along the chosen keys and forms,
+// step by step from the last,
 //
 //   ds_j = dlogp (1[j chosen] - p_j) - dH p_j (log p_j + H),   dh = sum_j ds_j w_j,   dw_j += ds_j h
 #include <algorithm>
@@ -67,12 +68,16 @@ class Block {
   int64_t padded() const { return padded_; }
 
   bool is_candidate(int r, int64_t j) const {
-    return j >= first(r) && j < last(r) && mask_[static_cast<size_t>(j)] == 0 && p_.excluded[row(r)] != j;
+    return j >= first(r) && j < last(r) && mask_[static_cast<size_t>(j)] == 0 && !p_.excludes(row(r), j);
   }
   int64_t candidates(int r) const {
-    int64_t count = 0;
-    for (int64_t j = first(r); j < last(r); ++j) count += is_candidate(r, j);
-    return count;
+    const auto open = [&](int64_t from, int64_t to) {
+      int64_t count = 0;
+      for (int64_t j = from; j < to; ++j) count += mask_[static_cast<size_t>(j)] == 0;
+      return count;
+    };
+    const int64_t own = p_.excluded[row(r)], lo = first(r), hi = last(r);
+    return open(lo, hi) - (own < 0 ? 0 : open(std::max(own - p_.gap, lo), std::min(own + p_.gap + 1, hi)));
   }
 
   // scores(r)[j] = h_r . w_j for all rows, hidden [R, P].
@@ -102,7 +107,9 @@ class Block {
       for (int64_t j = lo; j < hi; ++j) s[j] += mask_[static_cast<size_t>(j)];
     }
     const int64_t own = p_.excluded[row(r)];
-    if (own >= begin_ && own < end_) s[own] = kForbidden<T>;
+    if (own >= 0)
+      for (int64_t j = std::max(own - p_.gap, begin_); j < std::min(own + p_.gap + 1, end_); ++j)
+        s[j] = kForbidden<T>;
     if (p_.duplicates) return;
     for (int64_t t = 0; t < step; ++t) s[p_.destination[place(r) + t]] = kForbidden<T>;
   }
@@ -252,6 +259,7 @@ void forward(const RootedWalkParams<T>& p, const T* transposed_keys, int64_t beg
         p.normaliser[at] = normaliser;
         p.log_prob[at] = block.scores(r)[j] - normaliser;
         p.entropy[at] = normaliser - static_cast<T>(softmax.weighted / softmax.total);
+        if (p.states) std::copy_n(hidden.data() + r * width, width, p.states + at * width);
         std::copy_n(p.key_nodes + (unit * p.keys + j) * width, width, input.data() + r * width);
       }
     }
@@ -293,6 +301,10 @@ class BackwardBlock {
       for (int r = 0; r < block_.rows(); ++r) {
         if (!acts(r, t)) continue;
         const int64_t at = r * width_;
+        if (g_.grad_states) {
+          const T* const grad = g_.grad_states + (block_.place(r) + t) * width_;
+          for (int64_t p = 0; p < width_; ++p) dh[static_cast<size_t>(at + p)] += grad[p];
+        }
         trace(r).backward(t, weights_, dh.data() + at, dc.data() + at, dx.data() + at, out.lstm);
         // The input was the node chosen before, or the query itself.
         if (t == 0) {

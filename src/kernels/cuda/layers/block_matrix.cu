@@ -6,12 +6,14 @@
 namespace edgewise::kernels::cuda {
 namespace {
 
-constexpr int kWidth = kMembershipWidth, kSquare = kWidth * kWidth;
-constexpr int kThreads = 256, kEach = kSquare / kThreads;  // numbers of a thread
-using Matrix = float[kWidth][kWidth + 1];                  // so that rows begin in different banks
+constexpr int kClusters = kMembershipClusters, kSquare = kClusters * kClusters;
+constexpr int kThreads = 256, kEach = kSquare / kThreads;  // numbers of S of a thread
+template <int W>
+using Matrix = float[kClusters][W + 1];  // so that rows begin in different banks
 
-__device__ void load(Matrix& matrix, const float* from) {
-  for (int n = threadIdx.x; n < kSquare; n += kThreads) matrix[n / kWidth][n % kWidth] = from[n];
+template <int D>
+__device__ void load(Matrix<D>& matrix, const float* from) {
+  for (int n = threadIdx.x; n < kClusters * D; n += kThreads) matrix[n / D][n % D] = from[n];
 }
 
 // The largest, or the sum, of what all threads have.
@@ -29,10 +31,11 @@ __device__ float of_all(float value, float (&of_warps)[kThreads / 32]) {
   return value;
 }
 
+template <int D>
 __global__ void __launch_bounds__(kThreads) block_matrix(const __grid_constant__ BlockMatrixParams p) {
-  __shared__ Matrix clusters;
+  __shared__ Matrix<D> clusters;
   __shared__ float of_warps[kThreads / 32];
-  load(clusters, p.clusters + blockIdx.x * kSquare);
+  load<D>(clusters, p.clusters + blockIdx.x * kClusters * D);
   __syncthreads();
   float numbers[kEach], largest = -INFINITY, sum = 0;
 #pragma unroll
@@ -40,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) block_matrix(const __grid_constant__
     const int at = threadIdx.x + k * kThreads;
     numbers[k] = 0;
 #pragma unroll
-    for (int d = 0; d < kWidth; ++d) numbers[k] += clusters[at / kWidth][d] * clusters[at % kWidth][d];
+    for (int d = 0; d < D; ++d) numbers[k] += clusters[at / kClusters][d] * clusters[at % kClusters][d];
     largest = fmaxf(largest, numbers[k]);
   }
   largest = of_all<true>(largest, of_warps);
@@ -52,34 +55,35 @@ __global__ void __launch_bounds__(kThreads) block_matrix(const __grid_constant__
     p.blocks[blockIdx.x * kSquare + threadIdx.x + k * kThreads] = numbers[k] / sum;
 }
 
+template <int D>
 __global__ void __launch_bounds__(kThreads)
     block_matrix_grad(const __grid_constant__ BlockMatrixGradParams p) {
-  __shared__ Matrix clusters, logits;  // of logits the gradient
+  __shared__ Matrix<D> clusters;
+  __shared__ Matrix<kClusters> logits;  // their gradient
   __shared__ float of_warps[kThreads / 32];
   const float* const grads = p.grads + blockIdx.x * p.grad_stride;
-  load(clusters, p.clusters + blockIdx.x * kSquare);
+  load<D>(clusters, p.clusters + blockIdx.x * kClusters * D);
   float blocks[kEach], block_grads[kEach], sum = 0;
 #pragma unroll
   for (int k = 0; k < kEach; ++k) {
     const int at = threadIdx.x + k * kThreads;
     blocks[k] = p.blocks[blockIdx.x * kSquare + at];
-    block_grads[k] = grads[kSquare + at];
+    block_grads[k] = grads[kClusters * D + at];
     sum += blocks[k] * block_grads[k];
   }
   sum = of_all<false>(sum, of_warps);
 #pragma unroll
   for (int k = 0; k < kEach; ++k) {
     const int at = threadIdx.x + k * kThreads;
-    logits[at / kWidth][at % kWidth] = blocks[k] * (block_grads[k] - sum);
+    logits[at / kClusters][at % kClusters] = blocks[k] * (block_grads[k] - sum);
   }
   __syncthreads();
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    const int at = threadIdx.x + k * kThreads, row = at / kWidth, column = at % kWidth;
+  for (int at = threadIdx.x; at < kClusters * D; at += kThreads) {
+    const int row = at / D, column = at % D;
     float grad = grads[at];
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) grad += (logits[row][c] + logits[c][row]) * clusters[c][column];
-    p.cluster_grad[blockIdx.x * kSquare + at] = grad;
+    for (int c = 0; c < kClusters; ++c) grad += (logits[row][c] + logits[c][row]) * clusters[c][column];
+    p.cluster_grad[blockIdx.x * kClusters * D + at] = grad;
   }
 }
 
@@ -87,14 +91,17 @@ __global__ void __launch_bounds__(kThreads)
 
 int launch_block_matrix(const BlockMatrixParams& p, Stream stream) {
   if (p.heads == 0) return cudaSuccess;
-  launch(block_matrix, dim3(static_cast<unsigned>(p.heads)), kThreads, static_cast<cudaStream_t>(stream), p);
+  if (!takes_membership_dim(p.dim)) return cudaErrorInvalidValue;
+  launch(p.dim == 32 ? block_matrix<32> : block_matrix<64>, dim3(static_cast<unsigned>(p.heads)), kThreads,
+         static_cast<cudaStream_t>(stream), p);
   return cudaGetLastError();
 }
 
 int launch_block_matrix_grad(const BlockMatrixGradParams& p, Stream stream) {
   if (p.heads == 0) return cudaSuccess;
-  launch(block_matrix_grad, dim3(static_cast<unsigned>(p.heads)), kThreads, static_cast<cudaStream_t>(stream),
-         p);
+  if (!takes_membership_dim(p.dim)) return cudaErrorInvalidValue;
+  launch(p.dim == 32 ? block_matrix_grad<32> : block_matrix_grad<64>, dim3(static_cast<unsigned>(p.heads)),
+         kThreads, static_cast<cudaStream_t>(stream), p);
   return cudaGetLastError();
 }
 

@@ -1,4 +1,4 @@
-// Parameters of the CUDA kernels over squares of 16 x 16 pairs (src/graph/squares.h). Equations:
+// Parameters of the CUDA kernels over squares of 16 x 16 pairs (src/graph/squares/squares.h). Equations:
 // src/ops/squares/square_attention.h. Torch-free and CUDA-free. T: Bf16, or float with tf32 products.
 //
 // Nothing of the lists is known on the host: a launch depends on shapes alone and can be recorded.

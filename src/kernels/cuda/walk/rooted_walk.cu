@@ -1,4 +1,4 @@
-// The rooted walk of SacEdges on CUDA, destinations among all keys: one kernel runs whole walks, with the
+// The rooted walk of SacEdges on CUDA, one kernel runs whole walks, with the
 // equations of cpu/walk_level.cpp.
 //
 // A block of 16 warps has 16 rows, one a warp. A step: the LSTM of all rows on tensor cores (walk_mma.cuh);
@@ -22,7 +22,7 @@ struct Plan {
   int hidden, inputs, tops, sums, products, distance, list, bytes;
 
   __host__ __device__ explicit Plan(const RootedParams& p) {
-    stride = round_up(p.blocks, 32) + 8;
+    stride = round_up((p.keys + kWalkTile - 1) / kWalkTile, 32) + 8;
     int at = kLstmWeights;
     const auto take = [&](int floats) {
       const int from = at;
@@ -156,7 +156,8 @@ __device__ __forceinline__ void score_tile(const RootedParams& p, const Plan& pl
           scores[n][2 * r + e] += distance[min(begin + 8 * n + 2 * t + e, p.keys - 1)];
     const bool all_inside = begin >= candidates.lo && begin + kWalkTile <= candidates.hi &&
                             !candidates.open_before &&
-                            (candidates.own < begin || candidates.own >= begin + kWalkTile);
+                            (candidates.gap_lo == candidates.gap_hi || candidates.gap_hi <= begin ||
+                             candidates.gap_lo >= begin + kWalkTile);
     if (!__all_sync(kAll, all_inside))
 #pragma unroll
       for (int n = 0; n < 8; ++n)
@@ -287,10 +288,10 @@ __global__ void __launch_bounds__(kThreads, 1) rooted_walk(const __grid_constant
                   entropy = normaliser - tile.weighted / tile.total;
       p.log_prob[at] = choice.score - normaliser;
       p.entropy[at] = entropy;
-      reinterpret_cast<float4*>(p.levels)[at] = make_float4(normaliser, entropy, 0, 0);
+      reinterpret_cast<float2*>(p.levels)[at] = make_float2(normaliser, entropy);
     }
   }
-  write_row<32>(p, unit, row, list, lane);
+  write_row(p, unit, row, list);
 }
 
 }  // namespace
@@ -300,7 +301,6 @@ const char* rooted_walk_refusal(int64_t keys, int64_t steps) {
   RootedParams p;
   p.keys = static_cast<int>(keys);
   p.steps = static_cast<int>(steps);
-  p.blocks = (p.keys + kWalkTile - 1) / kWalkTile;
   p.distance = reinterpret_cast<const float*>(16);  // any: as much shared memory as it can be
   return Plan(p).bytes > kMostShared ? "the sums of a step do not fit into shared memory" : nullptr;
 }

@@ -2,8 +2,6 @@
 // draw, the LSTM's gates. A warp works on one row; P = 32.
 #pragma once
 
-#include <type_traits>
-
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/walk/cuda_walk_params.h"
@@ -24,7 +22,8 @@ __device__ __forceinline__ int lane_id() {
 // ---- candidates ----
 
 struct Candidates {
-  int lo, hi, own;             // own: -1 = none is excluded
+  int lo, hi;
+  int gap_lo, gap_hi;          // a part of [lo, hi), or empty: these keys are none
   const int32_t* open_before;  // of the item
 
   __device__ __forceinline__ Candidates(const WalkSpan& span, int item, int query, int keys) {
@@ -32,35 +31,20 @@ struct Candidates {
     lo = span.window >= 0 ? max(0, position - span.window) : 0;
     hi = span.causal ? min(position + 1, keys) : keys;
     if (span.window >= 0) hi = min(hi, position + span.window + 1);
-    own = span.no_self ? position : -1;
+    gap_lo = span.gap >= 0 ? min(max(position - span.gap, lo), hi) : hi;
+    gap_hi = span.gap >= 0 ? max(min(position + span.gap + 1, hi), gap_lo) : hi;
     open_before = span.open_before ? span.open_before + static_cast<int64_t>(item) * (keys + 1) : nullptr;
   }
   __device__ __forceinline__ bool open(int j) const {
     return !open_before || open_before[j + 1] != open_before[j];
   }
-  __device__ __forceinline__ bool contains(int j) const { return j >= lo && j < hi && j != own && open(j); }
-  // Keys of [begin, end) that are candidates.
-  __device__ __forceinline__ int count(int begin, int end) const {
-    const int from = max(begin, lo), to = min(end, hi);
-    if (from >= to) return 0;
-    const int all = open_before ? open_before[to] - open_before[from] : to - from;
-    return all - (own >= from && own < to && open(own));
+  __device__ __forceinline__ bool contains(int j) const {
+    return j >= lo && j < hi && (j < gap_lo || j >= gap_hi) && open(j);
   }
-  __device__ __forceinline__ int count() const { return count(lo, hi); }
-
-  // The block of partial mean k, or -1: 0 the beginning of the range, 1 its end, 2 the excluded key; each
-  // block once.
-  __device__ __forceinline__ int partial(int k, int block, int keys) const {
-    if (lo >= hi) return -1;
-    const int first = lo % block != 0 ? lo / block : -1;
-    if (k == 0) return first;
-    int second = hi % block != 0 && hi < keys ? hi / block : -1;
-    if (second == first) second = -1;
-    if (k == 1) return second;
-    const int third = own >= lo && own < hi ? own / block : -1;
-    const bool again =
-        third == (lo % block != 0 ? lo / block : -1) || (hi % block != 0 && hi < keys && third == hi / block);
-    return again ? -1 : third;
+  __device__ __forceinline__ int count() const {
+    if (lo >= hi) return 0;
+    return open_before ? open_before[hi] - open_before[lo] - (open_before[gap_hi] - open_before[gap_lo])
+                       : hi - lo - (gap_hi - gap_lo);
   }
 };
 
@@ -84,13 +68,13 @@ __device__ __forceinline__ int begin_row(const RootedParams& p, int item, const 
   return count;
 }
 
-// Everything that is written when a walk is over. list: keys in the order of the walk. kLanes work on it.
-template <int kLanes>
+// Everything that is written when a walk is over. list: keys in the order of the walk.
 __device__ __forceinline__ void write_row(const RootedParams& p, int unit, const WalkRow& row,
-                                          const int* list, int sub) {
+                                          const int* list) {
   if (!row.exists) return;
+  const int lane = lane_id();
   const int64_t at = (static_cast<int64_t>(unit) * p.queries + row.query) * p.steps;
-  for (int e = sub; e < p.steps; e += kLanes) {
+  for (int e = lane; e < p.steps; e += 32) {
     const bool made = e < row.made;
     const int key = made ? list[e] : 0;
     int rank = e;
@@ -107,26 +91,8 @@ __device__ __forceinline__ void write_row(const RootedParams& p, int unit, const
     p.chosen[at + e] = made && row.choosing;
     if (p.log_prob && !(made && row.choosing)) p.log_prob[at + e] = p.entropy[at + e] = 0;
   }
-  using Part = std::conditional_t<kLanes == P, float, float4>;  // of a state
-  static_assert(kLanes * sizeof(Part) == P * sizeof(float));
   if (p.states)
-    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e)
-      reinterpret_cast<Part*>(p.states + (at + e) * P)[sub] = Part{};
-}
-
-// Numbers 4 sub .. of the mean over the candidates of a block that the row's range cuts.
-__device__ __forceinline__ float4 mean_of_partial(const Candidates& candidates, const RootedParams& p,
-                                                  const float* unit_keys, int block, int sub) {
-  const int begin = max(block * p.block, candidates.lo), end = min((block + 1) * p.block, candidates.hi);
-  const float share = 1.f / static_cast<float>(max(candidates.count(begin, end), 1));
-  float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-  for (int j = begin; j < end; ++j)
-    if (j != candidates.own && candidates.open(j)) {
-      const float4 x = reinterpret_cast<const float4*>(unit_keys + static_cast<int64_t>(j) * P)[sub];
-      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-    }
-  return make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+    for (int e = row.choosing ? row.made : 0; e < p.steps; ++e) p.states[(at + e) * P + lane] = 0;
 }
 
 // ---- random numbers, as philox.h ----
@@ -258,30 +224,7 @@ __device__ __forceinline__ uint32_t listed_bits(const int* list, int count, int 
 template <int kChunks>
 struct Decision {
   float score[kChunks];
-  float top, total, weighted;  // sums of e^(s - top), and of it times s
 
-  __device__ __forceinline__ float share(int n) const { return __expf(score[n] - top); }
-  __device__ __forceinline__ void reduce() {
-    float most = score[0];
-#pragma unroll
-    for (int n = 1; n < kChunks; ++n) most = fmaxf(most, score[n]);
-    top = warp_max(most);
-    float sum = 0, products = 0;
-#pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
-      const float x = share(n);
-      sum += x;
-      products = fmaf(x, score[n], products);
-    }
-    total = warp_sum(sum);
-    weighted = warp_sum(products);
-  }
-  __device__ __forceinline__ float normaliser() const {
-    return top + __logf(total);
-  }
-  __device__ __forceinline__ float entropy() const {
-    return normaliser() - weighted / total;
-  }
   __device__ __forceinline__ int likeliest() const {
     float best = score[0];
     int place = lane_id();

@@ -1,0 +1,12 @@
+// edgewise data graph.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "command.h"
+
+namespace edgewise::app {
+
+void add_data_graph(CLI::App& data, Action& action);
+
+}  // namespace edgewise::app
