@@ -23,6 +23,7 @@
 #include "predict/answers.h"
 #include "runs.h"
 #include "table.h"
+#include "train/run/run_folder.h"
 #include "train/run/run_records.h"
 #include "validators.h"
 
@@ -195,6 +196,13 @@ int run(const EvalArguments& arguments) {
   // Before the data: who would make it for a run without weights would do so for nothing.
   const std::string file = checkpoint_file(folder, arguments.checkpoint, "eval");
   const tasks::TaskPtr task = train::open_task(recipe);
+  if (const std::string reader = train::RunFolder{.root = folder}.reader();
+      data::TextReader::is_in(reader) && task->data().reader())
+    TORCH_CHECK_VALUE(
+        data::TextReader::load(reader).reads_like(*task->data().reader()),
+        "eval: expected data in the tokens that ", folder.string(),
+        " was trained on; its numbers stand for other pieces of text. Make the data with --tokenizer ",
+        (std::filesystem::path(reader) / "tokenizer").string());
   const std::string difference = other_data(folder, task->data());
   TORCH_CHECK_VALUE(!arguments.record || difference.empty(), "eval --record: ", difference,
                     ". A run's record is of its own data; without --record any data will do.");

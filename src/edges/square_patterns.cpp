@@ -26,11 +26,10 @@ struct GroupPlaces {
   at::Tensor first, last;
 
   explicit GroupPlaces(const EdgeRequest& request) {
-    const int64_t queries = request.query.size(2);
     const auto options = at::TensorOptions().dtype(at::kLong).device(request.query.device());
-    const at::Tensor begin = at::arange(graph::groups_of(queries), options) * kSquare;
+    const at::Tensor begin = at::arange(graph::groups_of(request.query.size(2)), options) * kSquare;
     first = begin + request.query_offset;
-    last = (begin + (kSquare - 1)).clamp_max(queries - 1) + request.query_offset;
+    last = first + (kSquare - 1);  // of a whole group: what lies across does not depend on padding
   }
 };
 

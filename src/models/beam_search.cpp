@@ -110,6 +110,9 @@ class Search {
     at::Tensor logits =
         cached_ ? model_.read(ids, source_, random_, cache_) : model_.read(ids, source_, random_);
     if (logits.scalar_type() != at::kDouble) logits = logits.to(at::kFloat);
+    TORCH_CHECK_VALUE(
+        !logits.isnan().any().item<bool>(),
+        "beam_search: expected scores that are numbers; the model gives NaN. Look at its weights");
     const at::Tensor before = torch::tensor(sums, at::kDouble).to(logits.scalar_type()).to(device_);
     const at::Tensor all =
         logits.log_softmax(-1) + (length == 0 ? never_first_ : never_) + before.unsqueeze(1);

@@ -212,6 +212,8 @@ void Trainer::State::resume() {
     metrics.truncate_after(-1);
   }
   if (recipe.train.average_last > 0) last_weights.forget_after(info.step);
+  // The mean of weights at a former end is not this run's any more.
+  if (info.step < recipe.train.steps) std::filesystem::remove(folder.mean());
   info.recipe = recipe_toml;
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);

@@ -92,12 +92,70 @@ TEST(Translate, ThePageWorksAsItIsWritten) {
                              HasSubstr("2 lines translated, 1 empty, 1 could not be read and are empty")));
 }
 
+// The same letters as often, other pieces.
+std::string reversed_words(std::string text) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+    std::reverse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                 text.begin() + static_cast<std::ptrdiff_t>(end));
+    begin = end + 1;
+  }
+  return text;
+}
+
+TEST(Translate, PiecesAreWordsAndOtherTokensAreRefused) {
+  const ScratchFolder scratch;
+  link_project(scratch);
+  for (const std::string folder : {"a", "b"}) {
+    std::filesystem::create_directories(scratch / folder);
+    for (const char* const name : {"train", "valid", "test"}) {
+      write_pairs(scratch, folder + "/" + name, name[0] == 't' ? 200 : 20, 1);
+      for (const std::string language : {".en", ".de"})
+        if (folder == "b")
+          scratch.write("b/" + std::string(name) + language,
+                        reversed_words(scratch.read("b/" + std::string(name) + language)));
+    }
+    const Call made =
+        shell(scratch, "edgewise data translation --source en --target de --subwords 12 --train " + folder +
+                           "/train --validation " + folder + "/valid --test " + folder + "/test --out data/" +
+                           folder);
+    ASSERT_EQ(made.status, 0) << made.err;
+  }
+  const Call trained = shell(
+      scratch,
+      "edgewise train recipes/translation/tiny.toml --set data.path=data/a --run run --set train.steps=10 "
+      "--set train.warmup_steps=2 --set train.threads=1");
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  // Whoever has pieces gives them as they are.
+  scratch.write("words.txt", "the old man\nred dog\n");
+  scratch.write("pieces.txt", "th@@ e o@@ ld m@@ a@@ n\nred do@@ g\n");
+  const Call words = shell(scratch, "edgewise translate run words.txt");
+  ASSERT_EQ(words.status, 0) << words.err;
+  EXPECT_EQ(shell(scratch, "edgewise translate run pieces.txt").out, words.out);
+  // A tokeniser of words that exists reads pieces too.
+  const Call again =
+      shell(scratch,
+            "edgewise data translation --source en --target de --tokenizer run/reader/tokenizer "
+            "--train a/train --validation a/valid --test a/test --out data/again");
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("judged by bleu-none"));
+  // As many tokens, and other ones.
+  const Call other = shell(scratch, "edgewise eval run --set data.path=data/b");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("expected data in the tokens that run was trained on"));
+}
+
 TEST(Translate, OtherRunsAndFilesThatDoNotFitAreRefused) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch / "run");
   scratch.write("run/config.toml", "[data]\nname = \"repeated_tokens\"\n");
   EXPECT_THAT(call(scratch, {"translate", (scratch / "run").string()}).err,
               HasSubstr("expected a checkpoint"));
+  const Call labels =
+      call(scratch, {"train", write_tiny_recipe(scratch), "--run", scratch.file("labels"), "--quiet"});
+  ASSERT_EQ(labels.status, 0) << labels.err;
+  EXPECT_THAT(call(scratch, {"translate", scratch.file("labels")}).err,
+              HasSubstr("expected a run on translations"));
   scratch.write("a.txt", "one\ntwo\n");
   scratch.write("b.txt", "one\n");
   const auto place = [&](const char* name) { return (scratch / name).string(); };

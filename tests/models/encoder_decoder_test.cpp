@@ -196,6 +196,19 @@ TEST_P(EdgesOfTranslation, PaddingChangesNothing) {
   }
 }
 
+// A group's window across reaches as far when the translations beside it are longer.
+TEST(EncoderDecoderTest, SquaresAcrossDoNotDependOnPadding) {
+  EncoderDecoderOptions options = tiny_translator_options(edges_named("window in squares"));
+  options.encoder.max_length = 64;
+  EncoderDecoder model = tiny_translator(options);
+  const Batch batch = translation_batch({60, 40}, {9, 30});
+  const at::Tensor together = run(model, batch);
+  Batch alone = slice_items(batch, 0, 1);
+  alone.towers[1] = {.tokens = alone.towers[1].tokens.slice(1, 0, 9),
+                     .mask = alone.towers[1].mask.slice(1, 0, 9)};
+  EXPECT_LT((together[0].slice(0, 0, 9) - run(model, alone)[0]).abs().max().item<double>(), 1e-9);
+}
+
 // No token sees one after it, however it is read.
 TEST_P(EdgesOfTranslation, TheCacheGivesWhatTheWholeGives) {
   for (const Positions positions : {Positions::kSinusoidal, Positions::kRotary}) {

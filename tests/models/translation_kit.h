@@ -65,6 +65,7 @@ inline EdgeSourceFactory edges_named(const std::string& name) {
   return [name](int64_t) -> EdgeSourcePtr {
     if (name == "full") return std::make_shared<FullEdges>();
     if (name == "window") return std::make_shared<WindowEdges>(2);
+    if (name == "window in squares") return std::make_shared<WindowEdges>(2, 16);
     if (name == "random") return std::make_shared<RandomEdges>(2);
     SbmEdgesOptions options(2, 8);
     options.clusters = 4;

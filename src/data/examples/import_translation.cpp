@@ -24,16 +24,6 @@ struct ParallelLines {
   int64_t size() const { return static_cast<int64_t>(source.size()); }
 };
 
-// Words with single blanks in between, pieces put together again.
-std::string as_words(std::string_view line) {
-  std::string text;
-  each_word(join_subwords(line), [&](std::string_view word) {
-    if (!text.empty()) text += ' ';
-    text += word;
-  });
-  return text;
-}
-
 class Importer {
  public:
   explicit Importer(const TranslationImportOptions& options) : options_(options) {}
@@ -76,7 +66,9 @@ class Importer {
   }
 
  private:
-  bool words() const { return options_.subword_merges > 0; }
+  bool words() const {
+    return options_.subword_merges > 0 || (options_.tokenizer && reads_words(*options_.tokenizer));
+  }
 
   void tell(const std::string& doing, int64_t lines) const {
     if (options_.progress) options_.progress(doing, lines);
@@ -115,7 +107,9 @@ class Importer {
       const bool blank_source = is_blank(lines.source[n]), blank_target = is_blank(lines.target[n]);
       if ((blank_source || blank_target) && !skip_empty)
         fail((blank_source ? files.source : files.target).string(), ":", n + 1,
-             ": expected a sentence; the line is empty. --skip-empty leaves such pairs out of training");
+             ": expected a sentence; the line is empty",
+             &files == &options_.train ? ". --skip-empty leaves such pairs out of training"
+                                       : "; take the pair out of both files");
       if (blank_source || blank_target) {
         ++empty_;
         continue;
@@ -180,6 +174,19 @@ class Importer {
 };
 
 }  // namespace
+
+bool reads_words(const Tokenizer& tokenizer) {
+  return tokenizer.kind() == "subword-bpe";
+}
+
+std::string as_words(std::string_view line) {
+  std::string text;
+  each_word(join_subwords(line), [&](std::string_view word) {
+    if (!text.empty()) text += ' ';
+    text += word;
+  });
+  return text;
+}
 
 ImportedTranslation import_translation(const TranslationImportOptions& options) {
   return Importer(options).run();

@@ -39,9 +39,9 @@ RequestPairs::RequestPairs(const EdgeRequest& request)
 
 double possible_pairs(const RequestPairs& asked, bool count_padding) {
   const EdgeShape& shape = asked.shape;
-  if (count_padding) return static_cast<double>(shape.batch * shape.queries * shape.keys);
+  if (count_padding && !asked.is_causal) return static_cast<double>(shape.batch * shape.queries * shape.keys);
   if (!asked.is_causal) return static_cast<double>(valid_pairs(shape, asked.key_mask, asked.query_mask));
-  if (!asked.key_mask) {  // without asking the device
+  if (!asked.key_mask || count_padding) {  // without asking the device
     int64_t pairs = 0;
     for (int64_t i = 0; i < shape.queries; ++i) pairs += std::min(asked.query_offset + i + 1, shape.keys);
     return static_cast<double>(shape.batch * pairs);

@@ -24,6 +24,10 @@ std::string kinds_where(const Wanted& wanted) {
   return text.empty() ? last : text + " or " + last;
 }
 
+bool counts_padding(const Recipe& recipe) {
+  return attention_kind(recipe).reads("sbm") && sbm_options(recipe).count_padding;
+}
+
 // Attention for texts looks at tokens up to the query's only; some kinds have no such form, some no other.
 // Only what takes tokens as a set with positions computes the same without those that are masked.
 void check_drop_masked(const Recipe& recipe, const std::string& name) {
@@ -40,8 +44,7 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
       recipe.attention.unit == 1, name,
       ": expected attention.unit = 1 with data.drop_masked: groups of 16 tokens are cut by places; found ",
       recipe.attention.unit);
-  const bool counted = kind.reads("sbm") && sbm_options(recipe).count_padding;
-  TORCH_CHECK_VALUE(!counted, name,
+  TORCH_CHECK_VALUE(!counts_padding(recipe), name,
                     ": expected sbm.count_padding = false with data.drop_masked: what is left out cannot be "
                     "counted; found it true (the default of the preset published)");
 }
@@ -70,8 +73,7 @@ void check_attention(const Recipe& recipe, const std::string& name) {
                     ": expected attention.unit = 16 with attention.kind ",
                     kinds_where([](const AttentionKind& other) { return other.takes_squares; }),
                     "; found it with ", kind.name);
-  TORCH_CHECK_VALUE(recipe.attention.unit == 1 || !kind.reads("sbm") || !sbm_options(recipe).count_padding,
-                    name,
+  TORCH_CHECK_VALUE(recipe.attention.unit == 1 || !counts_padding(recipe), name,
                     ": expected sbm.count_padding = false with attention.unit = 16, since padding is counted "
                     "pair by pair; found it true (the default of the preset published)");
   const std::string reason = keeps_order && kind.causal_refusal ? kind.causal_refusal(recipe) : "";
@@ -105,6 +107,8 @@ void check_decoder(const Recipe& recipe, const std::string& name) {
       ": expected train.micro_batch = 0 with train.batch_tokens, whose batches are passes; found ",
       train.micro_batch);
   if (!decodes) return;
+  TORCH_CHECK_VALUE(!counts_padding(recipe), name, ": expected sbm.count_padding = false with ",
+                    recipe.data.name, ", whose layers have different pairs to count; found true");
   for (const DecoderPlace place : {DecoderPlace::kDecoder, DecoderPlace::kCross}) {
     const Recipe of = recipe_of_place(recipe, place);
     const AttentionKind& kind = attention_kind(of);
@@ -115,6 +119,11 @@ void check_decoder(const Recipe& recipe, const std::string& name) {
     TORCH_CHECK_VALUE(!kind.over_graph, name, ": expected ", key, " to choose edges, or dense; found ",
                       kind.name, ", which is for the edges of an input graph");
     std::string reason = !is_cross && kind.causal_refusal ? kind.causal_refusal(of) : "";
+    TORCH_CHECK_VALUE(!counts_padding(of), name, ": expected sbm.count_padding = false of ", key,
+                      "; found true");
+    if (reason.empty() && kind.reads("sac") && of.sac.budget.value_or(0) > 0)
+      reason =
+          "a budget is shared by all queries, so every token would tell how many follow: set sac.budget = 0";
     const LayerAttention made = kind.make(of, std::max<int64_t>(recipe.model.max_length, 64));
     if (made.method) reason = "it sees a whole sequence at once and chooses no edges";
     if (made.edges && reason.empty()) {

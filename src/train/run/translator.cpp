@@ -1,3 +1,4 @@
+#include <edgewise/data/examples/import_translation.h>
 #include <edgewise/train/translator.h>
 
 #include <stdexcept>
@@ -36,7 +37,8 @@ Translator::Translator(const std::filesystem::path& run, const TranslatorOptions
 
 std::vector<int32_t> Translator::read(const std::string& text) const {
   std::vector<int32_t> ids;
-  reader_->tokenizer().encode(text, ids);
+  const data::Tokenizer& tokenizer = reader_->tokenizer();
+  tokenizer.encode(data::reads_words(tokenizer) ? data::as_words(text) : text, ids);
   if (ids.empty()) throw std::invalid_argument("expected a text; it is empty");
   const int64_t most = reader_->options().max_length - 1;
   if (std::ssize(ids) > most)

@@ -40,6 +40,11 @@ struct ImportedTranslation {
   int64_t cut = 0;       // sentences of validation and test that are read up to max_length
 };
 
+// Whether a tokeniser divides words between blanks, whose pieces may come with "@@" at their ends.
+bool reads_words(const Tokenizer& tokenizer);
+// Words with single blanks in between, pieces put together again: how texts for such a tokeniser are read.
+std::string as_words(std::string_view line);
+
 // Files of different numbers of lines, an empty line, text that is not UTF-8 and a line of more than 8 MiB
 // are errors that name the file and the line.
 ImportedTranslation import_translation(const TranslationImportOptions& options);
