@@ -23,10 +23,14 @@ Predictor::Predictor(const std::filesystem::path& run, const PredictorOptions& o
                     run.string(), " was trained on ", recipe_.data.name,
                     " and does not know how to read a text");
   reader_ = std::make_shared<data::TextReader>(data::TextReader::load(folder.reader()));
+  const std::string& learned = recipe_.data.name;
   TORCH_CHECK_VALUE(
       reader_->options().answer != data::AnswerKind::kNone, "predict: expected a run that learned labels; ",
       run.string(),
-      " learned to fill in masked words. Train its weights on labels first, with train.weights");
+      learned == "translation" ? " learned to translate. Use edgewise translate"
+      : learned == "next_tokens"
+          ? " learned to continue texts. Use edgewise generate"
+          : " learned to fill in masked words. Train its weights on labels first, with train.weights");
   const tasks::TaskPtr task = task_over(recipe_, std::make_shared<data::LabelledText>(*reader_));
   model_ = build_model(recipe_, *task);
   load_checkpoint(options.checkpoint, *model_);

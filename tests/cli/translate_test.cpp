@@ -132,6 +132,7 @@ TEST(Translate, PiecesAreWordsAndOtherTokensAreRefused) {
   const Call words = shell(scratch, "edgewise translate run words.txt");
   ASSERT_EQ(words.status, 0) << words.err;
   EXPECT_EQ(shell(scratch, "edgewise translate run pieces.txt").out, words.out);
+  EXPECT_THAT(shell(scratch, "edgewise predict run words.txt").err, HasSubstr("Use edgewise translate"));
   // A tokeniser of words that exists reads pieces too.
   const Call again =
       shell(scratch,

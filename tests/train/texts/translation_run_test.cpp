@@ -264,6 +264,11 @@ TEST(TranslationRecipe, WhatADecoderCannotHaveIsRefused) {
     return kit::message_of([&] { reversed_recipe("x", overrides); });
   };
   EXPECT_THAT(refusal({"attention.kind=linear"}), HasSubstr("attention.decoder cannot be linear"));
+  EXPECT_THAT(refusal({"attention.kind=sbm", "sbm.preset=published"}),
+              HasSubstr("sbm.count_padding = false"));
+  EXPECT_THAT(refusal({"attention.cross=sbm", "sbm.preset=published"}),
+              HasSubstr("sbm.count_padding = false of attention.cross"));
+  EXPECT_THAT(refusal({"attention.decoder=sac", "sac.budget=20"}), HasSubstr("set sac.budget = 0"));
   EXPECT_THAT(refusal({"attention.cross=segments"}), HasSubstr("attention.cross cannot be segments"));
   EXPECT_THAT(refusal({"attention.kind=sac", "sac.walk=pairs", "sac.estimator=paired"}),
               HasSubstr("sac.walk = rooted"));
