@@ -210,7 +210,8 @@ int run(const EvalArguments& arguments) {
   if (arguments.record) {
     const Run known = read_run(folder.string(), "eval --record");
     TORCH_CHECK_VALUE(!known.test, "eval --record: expected a run that was stopped before its own test; ",
-                      folder.string(), " has one, ", known.judged_by, " ", percent(known.test->accuracy),
+                      folder.string(), " has one, ", known.judged_by, " ",
+                      shown_figure(known.judged_by, known.test->accuracy),
                       ". Without --record any checkpoint can be evaluated");
     last_step = known.steps;
   }

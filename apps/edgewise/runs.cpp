@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "data/datasets.h"
+#include "table.h"
 #include "train/run/metric_lines.h"
 #include "train/run/run_folder.h"
 
@@ -38,6 +39,8 @@ void add_training(Run& run, const train::MetricRecord& record, double step, std:
 }
 
 // Characters are bytes; a text in pieces has its bits per byte beside its loss.
+constexpr const char* kTokenLoss = "token_loss";
+
 const char* name_of_bits(const train::MetricRecord& record) {
   return train::find_metric(record, "bits_per_byte") ? "bits_per_byte" : "bits_per_character";
 }
@@ -53,6 +56,7 @@ TestFigures test_figures(const train::MetricRecord& record, double accuracy) {
   figures.valid_density = list_of(record, "density_of_valid_pairs");
   figures.valid_pairs = optional_number("valid_pairs");
   figures.bits = optional_number(name_of_bits(record));
+  figures.right = optional_number("accuracy");
   figures.precision = optional_number("edge_precision");
   figures.recall = optional_number("edge_recall");
   return figures;
@@ -70,6 +74,10 @@ double TestFigures::mean_density() const {
              : std::accumulate(density.begin(), density.end(), 0.0) / static_cast<double>(density.size());
 }
 
+std::string shown_figure(const std::string& name, double value) {
+  return name == kTokenLoss ? fixed(value, 4) : percent(value);
+}
+
 double number_of(const train::MetricRecord& record, const char* name) {
   const train::MetricValue* value = train::find_metric(record, name);
   if (!value) return -1;
@@ -82,11 +90,11 @@ double number_of(const train::MetricRecord& record, const char* name) {
 
 namespace {
 
-// The accuracy of an evaluation, or what the record says that it is judged by.
-double judged_share(Run& run, const train::MetricRecord& record) {
+// What an evaluation is judged by: what its record names, the loss a token, or the accuracy.
+std::string judged_by(const train::MetricRecord& record) {
   if (const train::MetricValue* const metric = train::find_metric(record, "metric"))
-    if (const auto* const name = std::get_if<std::string>(metric)) run.judged_by = *name;
-  return number_of(record, run.judged_by.c_str());
+    if (const auto* const name = std::get_if<std::string>(metric)) return *name;
+  return train::find_metric(record, kTokenLoss) ? kTokenLoss : "accuracy";
 }
 
 // What the records say; `file` names them in messages.
@@ -104,16 +112,23 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
     if (what == "train") {
       add_training(run, record, step, speeds);
     } else if (what == "eval") {
-      const double accuracy = judged_share(run, record);
+      run.validated_by = judged_by(record);
+      const double accuracy = number_of(record, run.validated_by.c_str());
       add_point(run.accuracy, step, accuracy);
       const bool in_bits = train::find_metric(record, name_of_bits(record)) != nullptr;
       const double bits = in_bits ? number_of(record, name_of_bits(record)) : 0;
-      if (in_bits) add_point(run.bits, step, bits);
+      if (in_bits) {
+        add_point(run.bits, step, bits);
+        run.bits_of = std::string(name_of_bits(record)).substr(std::string_view("bits_per_").size());
+      }
       if (train::find_metric(record, "edge_precision"))
         add_point(run.precision, step, number_of(record, "edge_precision"));
       if (train::find_metric(record, "edge_recall"))
         add_point(run.recall, step, number_of(record, "edge_recall"));
-      const bool is_best = in_bits ? !run.best_bits || bits < *run.best_bits : accuracy > run.best_validation;
+      const bool is_best = in_bits ? !run.best_bits || bits < *run.best_bits
+                           : run.validated_by == kTokenLoss
+                               ? !run.is_validated() || accuracy < run.best_validation
+                               : accuracy > run.best_validation;
       if (is_best) {
         run.best_validation = accuracy;
         run.best_density = number_of(record, "density");
@@ -125,7 +140,8 @@ void read_records(Run& run, const std::vector<train::MetricRecord>& records, con
         ++run.validations_since_best;
       }
     } else if (what == "test") {
-      const double accuracy = judged_share(run, record);
+      run.judged_by = judged_by(record);
+      const double accuracy = number_of(record, run.judged_by.c_str());
       TORCH_CHECK_VALUE(train::find_metric(record, run.judged_by.c_str()), command, ": expected ",
                         run.judged_by == "accuracy" ? "an " : "the figure ", run.judged_by,
                         " in the test record of ", file,

@@ -19,7 +19,8 @@ struct TestFigures {
   std::vector<double> density;              // layer by layer, head by head
   std::vector<double> valid_density;        // of valid pairs, where density counts padding and it was told
   std::optional<double> valid_pairs;        // share of all pairs, where something is padded or masked
-  std::optional<double> bits;               // per character, of texts
+  std::optional<double> bits;               // per character or byte, of texts
+  std::optional<double> right;              // share of tokens, of texts
   std::optional<double> precision, recall;  // of the chosen edges, for tasks that know the right ones
   double mean_density() const;
 };
@@ -38,7 +39,9 @@ struct Run {
   bool is_best_look = false;                          // the best validation where the test set validates
   static constexpr double kNone = -2;                 // below any accuracy and any correlation
   double best_validation = kNone, best_density = -1;  // mean density in the same validation
-  std::string judged_by = "accuracy";                 // the share that stands in its place
+  std::string judged_by = "accuracy";     // what the test's figure is
+  std::string validated_by = "accuracy";  // what the validations' are: another where a test translates
+  std::string bits_of = "character";       // what bits are counted by
   std::optional<double> best_bits;                    // per character in validation, of texts
   int64_t best_step = 0;
   int64_t validations_since_best = 0;
@@ -74,6 +77,9 @@ bool is_chosen(const Run& run, const RunChoice& choice);
 // tested; else best, or last before there is a best.
 std::string checkpoint_file(const std::filesystem::path& folder, const std::string& wanted,
                             const std::string& command);
+
+// A figure as it is shown: a loss as it is, everything else in percent.
+std::string shown_figure(const std::string& name, double value);
 
 // A number of a record; a list counts as its mean, nothing as -1.
 double number_of(const train::MetricRecord& record, const char* name);

@@ -83,6 +83,13 @@ TEST(Translate, ThePageWorksAsItIsWritten) {
               testing::ContainsRegex("BLEU +[0-9.]+ %"));
   EXPECT_THAT(shell(scratch, "edgewise compare runs/tiny").out, HasSubstr("test bleu, %"));
 
+  // What validations are judged by is not what the test is.
+  const Call reported = shell(scratch, "edgewise report runs/tiny");
+  ASSERT_EQ(reported.status, 0) << reported.err;
+  EXPECT_THAT(scratch.read("runs/tiny/report.html"),
+              AllOf(testing::ContainsRegex("token_loss [0-9.]+ at step"), HasSubstr("Validation token_loss"),
+                    HasSubstr("of the mean of the last validations")));
+
   // Empty lines stay empty; what cannot be read has its reason, and the rest its translations.
   scratch.write("bad.txt", "the man\n\nna\xEFve\na dog\n");
   const Call bad = shell(scratch, "edgewise translate runs/tiny bad.txt");

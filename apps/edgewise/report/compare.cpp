@@ -58,18 +58,24 @@ std::string steps_of(const std::vector<Run>& group) {
 }
 
 int compare_texts(const Groups& groups, const CompareArguments& arguments) {
-  Table table({"run", "attention", "steps", "validation bits/char", "test bits/char", "test accuracy, %",
-               "density, %", "characters/s", "peak memory"});
-  train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "nats per character"};
+  const std::string& unit = groups[0][0].bits_of;
+  const std::string token = unit == "character" ? "character" : "token",
+                    bits_per = unit == "character" ? "char" : unit;
+  Table table({"run", "attention", "steps", "validation bits/" + bits_per, "test bits/" + bits_per,
+               "test accuracy, %", "density, %", token + "s/s", "peak memory"});
+  train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "nats per " + token};
   train::Panel density{.title = "Density of the edges", .x_label = "step", .y_label = "edges / causal pairs"};
-  train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per character"};
+  train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per " + unit};
   for (const std::vector<Run>& group : groups) {
     const Run& first = group[0];
     const double length = static_cast<double>(first.recipe.data.length);
     table.add({group_name(group), first.recipe.attention.kind, steps_of(group),
                spread(group, 4, [](const Run& r) { return r.best_bits; }),
                spread(group, 4, [](const Run& r) { return r.test ? r.test->bits : std::nullopt; }),
-               test_spread(group, 2, [](const TestFigures& test) { return 100 * test.accuracy; }),
+               spread(group, 2,
+                      [](const Run& r) {
+                        return r.test && r.test->right ? std::optional(100 * *r.test->right) : std::nullopt;
+                      }),
                test_spread(group, 1, [](const TestFigures& test) { return 100 * test.mean_density(); }),
                spread(group, 0, [&](const Run& r) { return std::optional(r.examples_per_second * length); }),
                bytes(first.peak_memory_mb * 1048576)});
@@ -155,7 +161,8 @@ int run(const CompareArguments& arguments) {
                          .x_label = "step",
                          .y_label = "edges / pairs",
                          .y_range = std::pair(0.0, 1.05)};
-    train::Panel accuracy{.title = "Validation " + judged, .x_label = "step", .y_label = judged};
+    train::Panel accuracy{
+        .title = "Validation " + runs[0].validated_by, .x_label = "step", .y_label = runs[0].validated_by};
     train::Panel precision{.title = "Chosen edges that are right", .x_label = "step", .y_label = "precision"};
     train::Panel recall{.title = "Right edges that are chosen",
                         .x_label = "step",

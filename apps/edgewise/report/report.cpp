@@ -83,11 +83,12 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
             (r.train.density_warmup > 0 ? ", rising over " + std::to_string(r.train.density_warmup) + " steps"
                                         : ""));
   if (run.test) {
-    if (run.test->bits) rows.emplace_back("test bits per character", fixed(*run.test->bits, 4));
+    if (run.test->bits) rows.emplace_back("test bits per " + run.bits_of, fixed(*run.test->bits, 4));
     rows.emplace_back("test " + run.judged_by,
-                      percent(run.test->accuracy) +
+                      shown_figure(run.judged_by, run.test->accuracy) +
                           (run.is_best_look ? ", the best look at the test set, which validates here"
-                                            : ", of the checkpoint that was best on validation"));
+                           : r.train.average_last > 0 ? ", of the mean of the last validations' weights"
+                                                      : ", of the checkpoint that was best on validation"));
     for (const data::Baseline& baseline : beside)
       rows.emplace_back(baseline.name, run.test->bits ? fixed(baseline.value, 4) : percent(baseline.value));
     rows.emplace_back("test loss", fixed(run.test->loss, 4));
@@ -96,8 +97,9 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
     rows.emplace_back("test accuracy", "not evaluated yet");
   }
   if (run.is_validated())
-    rows.emplace_back("best validation",
-                      percent(run.best_validation) + " at step " + std::to_string(run.best_step));
+    rows.emplace_back("best validation", run.validated_by + " " +
+                                             shown_figure(run.validated_by, run.best_validation) +
+                                             " at step " + std::to_string(run.best_step));
   if (r.data.validation == "test")
     rows.emplace_back("note", "the checkpoint was chosen on the test set, as published");
   if (run.examples_per_second > 0)
@@ -108,15 +110,17 @@ Rows summary_of(const Run& run, const std::vector<data::Baseline>& beside) {
 
 std::string curves_of(const Run& run) {
   train::Panel loss{.title = "Training loss", .x_label = "step", .y_label = "cross-entropy"};
-  train::Panel accuracy{.title = "Validation " + run.judged_by, .x_label = "step", .y_label = run.judged_by};
+  train::Panel accuracy{
+      .title = "Validation " + run.validated_by, .x_label = "step", .y_label = run.validated_by};
   loss.series.push_back(run.loss);
   accuracy.series.push_back(run.accuracy);
   loss.series[0].name = accuracy.series[0].name = "";
-  if (run.test) accuracy.reference_lines.push_back({run.test->accuracy, "test"});
+  if (run.test && run.judged_by == run.validated_by)
+    accuracy.reference_lines.push_back({run.test->accuracy, "test"});
   train::PlotOptions options;
   options.panel_width = 520;
   if (run.bits.x.empty()) return train::render_svg({loss, accuracy}, options);
-  train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per character"};
+  train::Panel bits{.title = "Validation", .x_label = "step", .y_label = "bits per " + run.bits_of};
   bits.series.push_back(run.bits);
   bits.series[0].name = "";
   if (run.test && run.test->bits) bits.reference_lines.push_back({*run.test->bits, "test"});
