@@ -3,7 +3,7 @@
 Eager calls take ``attend_*``, which autograd records as they run. Traced and transformed programs take the others: fakes
 give shapes without running anything, and gradients are operations of their own, so that ``torch.compile`` and
 ``torch.func`` see plain functions of tensors. There every forward operation also returns a *tape*: a ticket for what its
-backward operation can use again. Without it (a saved tensor that was moved, a traced program) the backward operation
+backward operation can use again. Without it (a traced program, a saved tensor that was moved) the backward operation
 draws the same edges from the same seed and does the work again.
 """
 
@@ -64,8 +64,15 @@ def draw_seed() -> torch.Tensor:
     return torch.randint(0, 2**62, (1,), dtype=torch.int64, device="cpu")
 
 
-def backward_follows(*tensors: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+def keeps_tape(*tensors: torch.Tensor) -> bool:
+    """Whether a forward operation is to leave its backward operation a tape.
+
+    A tape holds the very memory of the operation's inputs and output. A compiler may use that memory again in between, since
+    it sees nothing of the tape: inductor does, where it works out an input anew for the backward pass. So traced programs
+    have no tape, and their backward operation begins with the forward work, from its own arguments.
+    """
+    traced = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    return not traced and torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
