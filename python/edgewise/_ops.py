@@ -8,6 +8,7 @@ draws the same edges from the same seed and does the work again.
 """
 
 import torch
+from torch.autograd import forward_ad
 from torch.library import register_fake
 from torch.utils import _pytree as pytree
 
@@ -25,6 +26,15 @@ def is_plain(*tensors: torch.Tensor) -> bool:
     return (not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
             and torch._C._len_torch_dispatch_stack() == 0
             and all(type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta for x in tensors))
+
+
+def refuse_tangents(*tensors: torch.Tensor) -> None:
+    """Autograd of eager calls knows reverse mode alone, and would leave tangents out without a word."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError("edge_attention: expected no tangents; forward-mode derivatives are not implemented. Use backward(), "
+                                  "or scaled_dot_product_attention with a mask")
 
 
 def call(name: str, *args):

@@ -199,6 +199,15 @@ def test_gradcheck_of_a_learned_layer():
     assert torch.autograd.gradcheck(lambda v: source.attend(edgewise.nn.AttentionCall(q, k, v))[0], (v,))
 
 
+def test_forward_mode_derivatives_are_refused_not_left_out(attention):
+    import torch.autograd.forward_ad as forward_ad
+
+    for parameter in attention.parameters():
+        parameter.requires_grad_(False)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="no tangents"):
+        attention(forward_ad.make_dual(torch.randn(2, 40, 32), torch.randn(2, 40, 32)))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_autocast(attention, dtype, compiled):

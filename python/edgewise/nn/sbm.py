@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .._ops import autocast_dtype, cast_together, is_plain, keeps_tape, ops
+from .._ops import autocast_dtype, cast_together, is_plain, keeps_tape, ops, refuse_tangents
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..recording import is_recording, tell
@@ -83,6 +83,7 @@ class SbmEdges(EdgeSource):
             # Only this sampler gives each pair a random number of its own. Of the others a later token moves earlier edges.
             options += " sampler=direct"
         known = (call.key_mask, seed, options, self.training, call.is_causal)
+        refuse_tangents(query, key, value, *parameters)
         if is_plain(query, key, value, *parameters):
             output, penalty, density = ops.attend_sbm(query, key, value, parameters, *known, call.scale, call.dropout_p, autocast)
         else:

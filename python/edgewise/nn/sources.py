@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .._ops import cast_together, draw_seed, is_plain, keeps_tape, ops
+from .._ops import cast_together, draw_seed, is_plain, keeps_tape, ops, refuse_tangents
 from .._ops import call as run
 from ..edge_set import SQUARE, EdgeSet, _groups
 from ..functional import edge_attention
@@ -170,6 +170,7 @@ class EdgeSource(torch.nn.Module):
         probabilities = probabilities.float().expand(nodes)
         seed = self.draw_seed()
         known = (call.key_mask, seed, self.options, self.training, call.is_causal)
+        refuse_tangents(query, key, value, probabilities)
         if is_plain(query, key, value, probabilities):
             output, density = ops.attend_drawn(query, key, value, probabilities, *known, call.scale, call.dropout_p)
         else:
