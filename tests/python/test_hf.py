@@ -100,6 +100,18 @@ def test_padding_changes_nothing(name):
         torch.testing.assert_close(together[item, keep], alone[0], atol=2e-6, rtol=2e-5)
 
 
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("edges", [sbm, lambda *x: sbm(*x, unit=16, window=0),
+                                   lambda layer, config: (lambda query, key: torch.sigmoid(query @ key.mT))],
+                         ids=["learned", "learned in squares", "own"])
+def test_what_stands_in_the_padding_changes_nothing(name, edges):
+    """Of learned edges neither; alone an item would draw others, by its place in the batch."""
+    given, valid = batch_of(name, padded=True)
+    model = hf.attach(make(name), edges).eval()
+    other = {**given, "input_ids": given["input_ids"].masked_fill(~valid, 7)}
+    torch.testing.assert_close(answer(model, other)[valid], answer(model, given)[valid], atol=2e-6, rtol=2e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("unit", [1, 16])
 def test_the_loss_and_the_penalty_reach_the_learner(name, unit):
