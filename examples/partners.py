@@ -6,6 +6,9 @@
 a query is enough, and every other is a cost. For 300 steps the model sees a random half of the pairs and learns what to
 look for. Then the learner below, a source of ten lines, may choose, and a density weight makes edges cost something.
 The picture shows the edges before and after with partners side by side, and how accuracy and density went.
+
+Why not SbmEdges: a block model cannot express a matching. For partners i, j and k, l its probabilities have
+p_il >= p_ij + p_kl - 1, so that sure partners make sure edges between strangers (docs/how-to/choose-edges.md).
 """
 
 import argparse

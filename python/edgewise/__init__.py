@@ -30,7 +30,7 @@ from .functional import edge_attention
 from .loading import load, save
 from .recording import Record, record
 
-__all__ = ["EdgeSet", "Record", "edge_attention", "hf", "library_path", "load", "nn", "record", "save", "synchronize"]
+__all__ = ["EdgeSet", "Record", "edge_attention", "library_path", "load", "nn", "record", "save", "synchronize"]
 
 __version__ = version()
 
@@ -43,5 +43,8 @@ def synchronize():
 
 def __getattr__(name):
     if name == "hf":  # imported when it is asked for: only it wants transformers
-        return importlib.import_module(".hf", __name__)
+        try:
+            return importlib.import_module(".hf", __name__)
+        except ImportError as error:
+            raise AttributeError(str(error)) from error  # so that hasattr answers
     raise AttributeError(f"module 'edgewise' has no attribute '{name}'")

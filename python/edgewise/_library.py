@@ -69,5 +69,18 @@ def version() -> str:
     return re.search(r"project\(edgewise VERSION ([0-9.]+)", (HERE.parents[1] / "CMakeLists.txt").read_text()).group(1)
 
 
-library_path = find()
-torch.ops.load_library(str(library_path))
+def _load() -> Path:
+    # An ImportError that names the package is told by python -m edgewise.doctor in one line.
+    try:
+        path = find()
+        torch.ops.load_library(str(path))
+    except ImportError as error:
+        raise ImportError(str(error), name="edgewise") from None
+    except OSError as error:
+        raise ImportError(f"edgewise: expected {path} to be a library for torch {torch.__version__}; the system cannot load it: "
+                          f"{error}. Build it anew with this torch, or let EDGEWISE_LIBRARY name another", name="edgewise"
+                          ) from None
+    return path
+
+
+library_path = _load()

@@ -3,11 +3,12 @@
 Eager calls take ``attend_*``, which autograd records as they run. Traced and transformed programs take the others: fakes
 give shapes without running anything, and gradients are operations of their own, so that ``torch.compile`` and
 ``torch.func`` see plain functions of tensors. There every forward operation also returns a *tape*: a ticket for what its
-backward operation can use again. Without it (a saved tensor that was moved, a traced program) the backward operation
+backward operation can use again. Without it (a traced program, a saved tensor that was moved) the backward operation
 draws the same edges from the same seed and does the work again.
 """
 
 import torch
+from torch.autograd import forward_ad
 from torch.library import register_fake
 from torch.utils import _pytree as pytree
 
@@ -25,6 +26,15 @@ def is_plain(*tensors: torch.Tensor) -> bool:
     return (not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
             and torch._C._len_torch_dispatch_stack() == 0
             and all(type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta for x in tensors))
+
+
+def refuse_tangents(*tensors: torch.Tensor) -> None:
+    """Autograd of eager calls knows reverse mode alone, and would leave tangents out without a word."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError("edge_attention: expected no tangents; forward-mode derivatives are not implemented. Use backward(), "
+                                  "or scaled_dot_product_attention with a mask")
 
 
 def call(name: str, *args):
@@ -64,8 +74,15 @@ def draw_seed() -> torch.Tensor:
     return torch.randint(0, 2**62, (1,), dtype=torch.int64, device="cpu")
 
 
-def backward_follows(*tensors: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+def keeps_tape(*tensors: torch.Tensor) -> bool:
+    """Whether a forward operation is to leave its backward operation a tape.
+
+    A tape holds the very memory of the operation's inputs and output. A compiler may use that memory again in between, since
+    it sees nothing of the tape: inductor does, where it works out an input anew for the backward pass. So traced programs
+    have no tape, and their backward operation begins with the forward work, from its own arguments.
+    """
+    traced = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    return not traced and torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:

@@ -42,7 +42,10 @@ def _name(device: str) -> str:
     if device == "cpu":
         return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
     major, minor = torch.cuda.get_device_capability(device)
-    kernels = "kernels of our own" if major == 9 else "plain torch operations, since the kernels are for Hopper"
+    if edgewise.library_path.name == "libedgewise_cpu.so":
+        kernels = "plain torch operations, since this library is without CUDA"
+    else:
+        kernels = "kernels of our own" if major == 9 else "plain torch operations, since the kernels are for Hopper"
     return f"{torch.cuda.get_device_name(device)} ({major}.{minor}, {kernels})"
 
 

@@ -25,13 +25,13 @@ def _lists_of_ranges(first: torch.Tensor, counts: torch.Tensor, edges: int) -> t
     return begin, keys - torch.repeat_interleave(begin - first, counts, output_size=edges)
 
 
-def _window_lists(nodes: int, width: int, device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+def _window_lists(nodes: int, width: int, device, causal: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
     """Beginning, number and keys of every node's window, and how many there are in all."""
     width = min(width, max(nodes - 1, 0))
-    edges = nodes * (2 * width + 1) - width * (width + 1)
+    edges = nodes * (width + 1) - width * (width + 1) // 2 if causal else nodes * (2 * width + 1) - width * (width + 1)
     node = torch.arange(nodes, dtype=torch.int64, device=device)
     first = (node - width).clamp_min(0)
-    counts = (node + width).clamp_max(nodes - 1) - first + 1
+    counts = (node if causal else (node + width).clamp_max(nodes - 1)) - first + 1
     begin, keys = _lists_of_ranges(first, counts, edges)
     return begin, counts, keys, edges
 
@@ -106,18 +106,34 @@ class EdgeSet:
         if length < 0 or width < 0 or unit not in (1, SQUARE):
             raise ValueError(f"EdgeSet.window: expected length and width of at least 0 and unit 1 or 16; got {length}, {width} "
                              f"and {unit}")
-        if causal and unit == 1:
-            return cls.window(length, width, device=device) - cls._future(length, device)
-        if causal:
+        if causal and unit == SQUARE:
             raise ValueError("EdgeSet.window: expected unit 1 with causal, since squares hold whole 16 x 16 pairs; pass "
                              "is_causal=True to edge_attention instead")
         shape = (1, 1, length, length)
         if unit == 1:
-            begin, counts, keys, edges = _window_lists(length, width, device)
+            begin, counts, keys, edges = _window_lists(length, width, device, causal)
             offsets = torch.cat([begin, torch.full((1,), edges, dtype=torch.int64, device=device)])
             return cls(ops.edge_plan(offsets, keys.to(torch.int32), list(shape)), shape)
         begin, counts, keys, _ = _window_lists(_groups(length), _groups(width), device)
         return cls(ops.plan_of_layout([x.to(torch.int32) for x in (begin, counts, keys)], list(shape)), shape)
+
+    @classmethod
+    def first(cls, length: int, count: int, *, unit: int = 1, device=None) -> EdgeSet:
+        """The first ``count`` keys for every query, known as attention sinks; with ``unit=16`` the groups of these.
+
+        >>> EdgeSet.first(3, 1).to_dense()[0, 0].int().tolist()
+        [[1, 0, 0], [1, 0, 0], [1, 0, 0]]
+        """
+        if length < 0 or count < 0 or unit not in (1, SQUARE):
+            raise ValueError(f"EdgeSet.first: expected length and count of at least 0 and unit 1 or 16; got {length}, {count} and "
+                             f"{unit}")
+        shape = (1, 1, length, length)
+        nodes, count = (length, min(count, length)) if unit == 1 else (_groups(length), _groups(min(count, length)))
+        counts = torch.full((nodes,), count, dtype=torch.int64, device=device)
+        begin, keys = _lists_of_ranges(torch.zeros_like(counts), counts, nodes * count)
+        if unit == SQUARE:
+            return cls(ops.plan_of_layout([x.to(torch.int32) for x in (begin, counts, keys)], list(shape)), shape)
+        return cls.from_csr(torch.cat([begin, begin.new_full((1,), nodes * count)]), keys.to(torch.int32), shape)
 
     @classmethod
     def full(cls, length: int, keys: int | None = None, *, unit: int = 1, device=None) -> EdgeSet:
@@ -153,10 +169,6 @@ class EdgeSet:
         edges = int((given * (given + 1) // 2 if causal else given * given).sum())
         begin, keys = _lists_of_ranges(starts, counts, edges)
         return cls.from_csr(torch.cat([begin, begin.new_full((1,), edges)]), keys.to(torch.int32), (1, 1, nodes, nodes))
-
-    @classmethod
-    def _future(cls, length: int, device) -> EdgeSet:
-        return cls.from_mask(torch.ones(length, length, dtype=torch.bool, device=device).triu(1))
 
     @classmethod
     def load(cls, path) -> EdgeSet:

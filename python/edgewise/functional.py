@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._ops import backward_follows, call, cast_together, draw_seed, is_plain, ops
+from ._ops import call, cast_together, draw_seed, is_plain, keeps_tape, ops, refuse_tangents
 from .edge_set import EdgeSet
 
 __all__ = ["edge_attention"]
@@ -43,9 +43,10 @@ def edge_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
         seed = draw_seed()
     query, key, value = cast_together(query, key, value)
     known = (edges._plan, edges._shape, key_mask, seed if dropout_p > 0 else None, is_causal, scale, dropout_p)
+    refuse_tangents(query, key, value)
     if is_plain(query, key, value):
         return ops.attend_plan(query, key, value, *known)
-    output, _ = call("plan_attention", query, key, value, *known, backward_follows(query, key, value))
+    output, _ = call("plan_attention", query, key, value, *known, keeps_tape(query, key, value))
     return output
 
 

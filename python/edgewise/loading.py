@@ -105,17 +105,52 @@ def _read(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     return {name.replace(".edges.source1.", ".edges."): x for name, x in tensors.items()}, metadata
 
 
-# Values of [model] that these modules have, of those that came later.
-_HAS = {"norm_first": (True,), "activation": ("gelu",), "positions": ("learned", "none")}
+# What these modules have of a recipe: every key of [model] and [attention] and of the kind's own sections, with the values
+# that are known. Others came later, or are for kinds that Python lacks.
+_ANY = None
+_HAS = {
+    "model": {"layers": _ANY, "dim": _ANY, "heads": _ANY, "hidden": _ANY, "dropout": _ANY, "attention_dropout": _ANY,
+              "hidden_dropout": _ANY, "norm_first": (True,), "activation": ("gelu",), "token_dropout": _ANY,
+              "positions": ("learned", "none"), "pooling": ("mean", "mean_padded"), "causal": _ANY, "embedding_std": _ANY,
+              "max_length": _ANY, "tied": _ANY},
+    "attention": {"kind": KINDS, "unit": (1, 16), "edges": ("",), "decoder": ("",), "cross": ("",)},
+    "window": {"width": _ANY, "sinks": _ANY},
+    "random": {"alpha": _ANY},
+    "sbm": {name: _ANY for name in (
+        "preset", "clusters", "cluster_std", "initial_density", "law", "exploration", "exploration_in_eval", "estimator",
+        "present_form", "gradient_clip", "probe_rate", "probes_per_row", "probe_unit", "density_penalty", "self_loops",
+        "count_padding", "sampler", "shared_mlp")},
+}
+# Tasks whose models Python lacks, though their tensors may look like those of others.
+_LACKS = ("next_tokens", "masked_text", "translation", "graph")
+
+
+def _check_recipe(recipe: dict, file: Path) -> None:
+    def refuse(what: str, found) -> None:
+        raise NotImplementedError(f"edgewise.load: expected {what}; {file} has {found}")
+
+    task = recipe.get("data", {}).get("name")
+    if task in _LACKS:
+        refuse(f"a task other than {', '.join(_LACKS)}, which Python does not have", task)
+    kind = recipe["attention"]["kind"]
+    if kind not in KINDS:
+        refuse(f"attention.kind to be one that Python has, {', '.join(KINDS)}", kind)
+    for section in ("model", "attention", *(x for x in kind.split("+") if x in _HAS)):
+        for key, value in recipe.get(section, {}).items():
+            if key not in _HAS[section]:
+                refuse(f"no key {section}.{key}, which Python does not know", f"{key} = {value}")
+            known = _HAS[section][key]
+            if known is not _ANY and value not in known:
+                refuse(f"{section}.{key} to be {' or '.join(map(repr, known))}, which Python has", repr(value))
+    model = recipe["model"]
+    if model.get("hidden_dropout", model["dropout"]) != model["dropout"]:
+        refuse("no model.hidden_dropout of its own", model["hidden_dropout"])
+    if kind != "window" and recipe.get("window", {}).get("sinks", 0) and "window" in kind:
+        refuse(f"window.sinks = 0 with attention.kind = {kind}", recipe["window"]["sinks"])
 
 
 def _build(recipe: dict, tensors: dict[str, torch.Tensor], file: Path) -> torch.nn.Module:
-    for key, known in _HAS.items():
-        if recipe["model"].get(key, known[0]) not in known:
-            raise NotImplementedError(f"edgewise.load: expected model.{key} to be {' or '.join(map(str, known))}, which Python has; {file} has "
-                                      f"{recipe['model'][key]}")
-    if recipe["model"].get("hidden_dropout", recipe["model"]["dropout"]) != recipe["model"]["dropout"]:
-        raise NotImplementedError(f"edgewise.load: expected no model.hidden_dropout of its own; {file} has one")
+    _check_recipe(recipe, file)
     model, train, prefix = recipe["model"], recipe["train"], "" if "bytes" in tensors else "encoder."
 
     def rows(name: str) -> int:
@@ -129,7 +164,7 @@ def _build(recipe: dict, tensors: dict[str, torch.Tensor], file: Path) -> torch.
         positions=rows("position_embedding.weight") > 0, dropout=model["dropout"],
         attention_dropout=model["attention_dropout"], token_dropout=model.get("token_dropout", 0.0),
         embedding_std=model["embedding_std"], density_weight=train.get("density_weight", 0.0),
-        edges=_edges(recipe, causal, file), evaluation=(train["seed"], _EVALUATION_STEP))
+        edges=_edges(recipe), causal=model.get("causal", False), evaluation=(train["seed"], _EVALUATION_STEP))
     if causal:
         options.max_length = recipe["data"]["length"]
         return LanguageModel(options, tied=model["tied"])
@@ -142,23 +177,18 @@ def _build(recipe: dict, tensors: dict[str, torch.Tensor], file: Path) -> torch.
     return (TwoTowerClassifier if two else SequenceClassifier)(options, classes, hidden, model["pooling"])
 
 
-def _edges(recipe: dict, causal: bool, file: Path):
+def _edges(recipe: dict):
     """A function that makes a layer's edge source."""
     kind, unit = recipe["attention"]["kind"], recipe["attention"].get("unit", 1)
-    if kind not in KINDS:
-        raise NotImplementedError(f"edgewise.load: expected attention.kind to be one that Python has, {', '.join(KINDS)}; {file} "
-                                  f"has {kind}")
     if kind == "dense":
         return lambda layer: None
     if kind == "full":
         return lambda layer: FullEdges(unit)
     if kind == "window":
-        return lambda layer: WindowEdges(recipe["window"]["width"], unit)
+        return lambda layer: WindowEdges(recipe["window"]["width"], unit, recipe["window"].get("sinks", 0))
     if kind == "random":
         return lambda layer: RandomEdges(recipe["random"]["alpha"], unit)
     sbm = {name: value for name, value in recipe["sbm"].items() if name != "cluster_std"}  # of the start alone
-    if causal:
-        sbm.setdefault("sampler", "direct")
     heads, dim = recipe["model"]["heads"], recipe["model"]["dim"]
     window = recipe["window"]["width"] if kind == "window+sbm" else None
     return lambda layer: SbmEdges(heads, dim // heads, unit=unit, window=window, **sbm)

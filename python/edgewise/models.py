@@ -34,6 +34,7 @@ class ModelOptions:
     attention_dropout: float = 0.1
     token_dropout: float = 0.0
     embedding_std: float = 0.02
+    causal: bool = False  # of classifiers: a token attends to those up to itself alone; language models always are
     density_weight: float = 0.0  # of the mean over layers
     edges: Callable[[int], EdgeSource | None] = lambda layer: None  # of a layer; None is dense attention
     # Seed and step of the draws in evaluation; a layer draws by its number. None: every source by itself.
@@ -94,7 +95,7 @@ class Encoder(nn.Module):
         _number_draws(self.layers, self.options, tower * len(self.layers))
         x = self.embed(tokens, features, positions)
         for layer in self.layers:
-            x = layer(x, src_key_padding_mask=None if mask is None else ~mask)
+            x = layer(x, src_key_padding_mask=None if mask is None else ~mask, is_causal=self.options.causal)
         x = self.norm(x)
         return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +11,15 @@ from .edge_set import EdgeSet
 
 __all__ = ["Record", "record"]
 
-_open: list["Record"] = []
+
+class _Open(threading.local):
+    """The records that are open, of each thread its own."""
+
+    def __init__(self):
+        self.records: list[Record] = []
+
+
+_open = _Open()
 
 
 class Record:
@@ -18,24 +27,34 @@ class Record:
 
     def __init__(self, edges: bool):
         self._keeps_edges = edges
-        self._densities: list[torch.Tensor] = []
-        self._penalties: list[torch.Tensor] = []
+        self.densities: list[torch.Tensor] = []  #: of every call, [heads]
+        self.penalties: list[torch.Tensor] = []  #: of every call of a learner, [heads]
         self.edges: list[EdgeSet] = []  #: of every call; empty unless record(edges=True)
 
     @property
     def density(self) -> torch.Tensor:
         """[layers, heads] float64: edges over valid pairs."""
-        return torch.stack(self._densities) if self._densities else torch.empty(0, 0, dtype=torch.float64)
+        return _stacked("density", "densities", self.densities, torch.float64)
 
     @property
     def penalty(self) -> torch.Tensor:
-        """[learning layers, heads]: the differentiable density of the learners, for a loss of one's own."""
-        return torch.stack(self._penalties) if self._penalties else torch.empty(0, 0)
+        """[learning layers, heads]: the differentiable density of the learners, for a loss of one's own.
+
+        Of layers with ``density_weight=0``. Others send its gradient by themselves, and theirs is there to be read.
+        """
+        return _stacked("penalty", "penalties", self.penalties, None)
+
+
+def _stacked(name: str, lists: str, parts: list[torch.Tensor], dtype) -> torch.Tensor:
+    if len({len(x) for x in parts}) > 1:
+        raise ValueError(f"edgewise.record().{name}: expected layers with one number of heads; got {[len(x) for x in parts]}. "
+                         f"record().{lists} is a list with one tensor per layer")
+    return torch.stack(parts) if parts else torch.empty(0, 0, dtype=dtype)
 
 
 @contextmanager
 def record(edges: bool = False):
-    """Collects densities, penalties and, with ``edges=True``, the edges of every layer that runs inside.
+    """Collects densities, penalties and, with ``edges=True``, the edges of every layer that runs inside, in this thread.
 
     >>> layer = edgewise.nn.MultiheadEdgeAttention(16, 2, edgewise.nn.WindowEdges(1))
     >>> with record(edges=True) as seen:
@@ -46,32 +65,55 @@ def record(edges: bool = False):
     [EdgeSet(shape=(1, 1, 8, 8), 22 edges, density 0.34)]
     """
     mine = Record(edges)
-    _open.append(mine)
+    _open.records.append(mine)
     try:
         yield mine
     finally:
-        _open.remove(mine)
+        _open.records.remove(mine)
 
 
 @contextmanager
 def unseen():
     """What runs inside is told to no record."""
-    mine, _open[:] = _open[:], []
+    mine, _open.records[:] = _open.records[:], []
     try:
         yield
     finally:
-        _open[:] = mine
+        _open.records[:] = mine
 
 
 def is_recording() -> bool:
-    return len(_open) > 0
+    if len(_open.records) == 0:
+        return False
+    # Activation checkpointing runs layers again while the backward pass runs; a record has them already.
+    return torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1
 
 
 def tell(density: torch.Tensor, penalty: torch.Tensor | None, edges) -> None:
     """edges: a function that gives the layer's EdgeSet, asked only where somebody keeps it."""
-    for each in _open:
-        each._densities.append(density)
+    for each in _open.records:
+        each.densities.append(density)
         if penalty is not None:
-            each._penalties.append(penalty)
+            each.penalties.append(penalty)
         if each._keeps_edges:
             each.edges.append(edges())
+
+
+class _OnlyToRead(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("edgewise.record().penalty: expected density_weight=0 in layers whose penalty goes into a loss of one's "
+                           "own; this layer sends its penalty's gradient along with every backward pass by itself")
+
+
+def only_to_read(penalty: torch.Tensor) -> torch.Tensor:
+    """A penalty that must not be differentiated, since the layer already adds its gradient."""
+    return penalty if torch.compiler.is_compiling() else _OnlyToRead.apply(penalty)

@@ -155,3 +155,30 @@ def test_a_pickle_that_was_tampered_with_is_refused():
     layout[1][3] = 1000
     with pytest.raises(IndexError, match="columns"):
         rebuild(layout, shape)
+
+
+@pytest.mark.parametrize("length, width", [(1, 0), (5, 0), (5, 2), (5, 9), (40, 7)])
+def test_causal_windows(length, width):
+    edges = EdgeSet.window(length, width, causal=True)
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    assert torch.equal(edges.to_dense()[0, 0], (distance >= 0) & (distance <= width))
+
+
+def test_a_long_causal_window_costs_what_its_edges_cost():
+    """And so does its density: in pairs this would be 40 GB."""
+    import edgewise
+
+    edges = EdgeSet.window(200_000, 2, causal=True)
+    assert len(edges) == 3 * 200_000 - 3
+    attention = edgewise.nn.MultiheadEdgeAttention(2, 1, edges)
+    with torch.no_grad(), edgewise.record() as seen:
+        attention(torch.zeros(1, 200_000, 2), is_causal=True)
+    assert seen.density.item() == pytest.approx((3 * 200_000 - 3) / (200_000 * 200_001 / 2))
+
+
+@pytest.mark.parametrize("count", [0, 3, 20, 99])
+@pytest.mark.parametrize("unit", [1, 16])
+def test_first_keys(count, unit):
+    dense = EdgeSet.first(40, count, unit=unit).to_dense()[0, 0]
+    last = min(count, 40) if unit == 1 else min(-(-count // 16) * 16, 40)
+    assert torch.equal(dense, (torch.arange(40) < last).expand(40, 40))

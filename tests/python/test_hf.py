@@ -100,6 +100,18 @@ def test_padding_changes_nothing(name):
         torch.testing.assert_close(together[item, keep], alone[0], atol=2e-6, rtol=2e-5)
 
 
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("edges", [sbm, lambda *x: sbm(*x, unit=16, window=0),
+                                   lambda layer, config: (lambda query, key: torch.sigmoid(query @ key.mT))],
+                         ids=["learned", "learned in squares", "own"])
+def test_what_stands_in_the_padding_changes_nothing(name, edges):
+    """Of learned edges neither; alone an item would draw others, by its place in the batch."""
+    given, valid = batch_of(name, padded=True)
+    model = hf.attach(make(name), edges).eval()
+    other = {**given, "input_ids": given["input_ids"].masked_fill(~valid, 7)}
+    torch.testing.assert_close(answer(model, other)[valid], answer(model, given)[valid], atol=2e-6, rtol=2e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("unit", [1, 16])
 def test_the_loss_and_the_penalty_reach_the_learner(name, unit):
@@ -151,6 +163,76 @@ def test_layers_are_chosen_one_by_one():
     assert [hasattr(x.attention.self, "edges") for x in model.encoder.layer] == [False, False, True]
     hf.attach(model, lambda layer, config: nn.WindowEdges(5), layers=[0])
     assert sorted(model.config.edgewise["layers"]) == ["0", "2"]
+
+
+def test_models_of_one_config_stay_apart():
+    import transformers
+
+    from hf_models import SIZES
+
+    config = transformers.BertConfig(**SIZES)
+    one, other = (transformers.BertModel(config).eval() for _ in range(2))
+    before = config.to_dict()
+    hf.attach(one, sbm, density_weight=0.3)
+    assert config.to_dict() == before and other.config._attn_implementation != "edgewise"
+    assert one.encoder.layer[0].attention.self.config is one.config
+    given, _ = batch_of("bert")
+    other.set_attn_implementation("eager")
+    assert other(**given, output_attentions=True).attentions is not None
+    hf.attach(other, full, layers=[0])
+    assert one.config.edgewise["density_weight"] == 0.3 and other.config.edgewise["density_weight"] == 0.0
+    hf.detach(other)
+    with edgewise.record() as seen:
+        one(**given)
+        other(**given)
+    assert seen.density.shape == (3, 4)
+
+
+def test_attaching_again_keeps_what_is_not_said():
+    model = hf.attach(make("bert"), sbm, density_weight=0.3, cached="dense")
+    hf.attach(model, full, layers=[0])
+    assert model.config.edgewise["density_weight"] == 0.3 and model.config.edgewise["cached"] == "dense"
+    for layer in model.encoder.layer:
+        assert layer.attention.self.edgewise_density_weight.item() == 0.15  # of two learners
+        assert layer.attention.self.edgewise_cached == "dense"
+    hf.attach(model, full, density_weight=0.0, cached="edges")
+    assert model.config.edgewise["density_weight"] == 0.0 and model.config.edgewise["cached"] == "edges"
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_detach_goes_back_to_dense_attention(composed):
+    import transformers
+
+    from hf_models import SIZES
+
+    def build():
+        torch.manual_seed(4)
+        if not composed:
+            return make("bert")
+        decoder = transformers.BertLMHeadModel(transformers.BertConfig(**SIZES, is_decoder=True, add_cross_attention=True))
+        return transformers.EncoderDecoderModel(encoder=make("bert"), decoder=decoder).eval()
+
+    given, _ = batch_of("bert", padded=True)
+    if composed:
+        given["decoder_input_ids"] = batch_of("bert")[0]["input_ids"][:, :7]
+    model = hf.attach(build(), lambda layer, config: nn.WindowEdges(1))
+    with pytest.raises(NotImplementedError, match="detach"):
+        model(**given, output_attentions=True)
+    hf.detach(model, "eager")
+    torch.testing.assert_close(answer(model, given), answer(build(), given), atol=2e-6, rtol=2e-5)
+    assert model(**given, output_attentions=True) is not None
+    assert not any(hasattr(x, "edges") or hasattr(getattr(x, "config", None), "edgewise") for x in model.modules())
+    assert list(model.state_dict()) == list(build().state_dict())
+
+
+def test_draws_in_evaluation_are_those_of_the_layer():
+    """Not of how many sources were made before: a state dict is enough for the same answers."""
+    given, _ = batch_of("bert")
+    one, other = (hf.attach(make("bert"), sbm).eval() for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(answer(one, given), answer(other, given))
+    assert [x.attention.self.edges.evaluation_seed for x in one.encoder.layer] == [1, 2, 3]
+    assert {x.attention.self.edges.evaluation_seed for x in hf.attach(other, lambda *x: sbm(*x, seed=9)).encoder.layer} == {9}
 
 
 def test_models_of_other_tasks_and_copies():
@@ -209,10 +291,10 @@ def test_scale_of_the_model():
 KINDS = {
     "window": lambda layer, config: nn.WindowEdges(3),
     "window in squares": lambda layer, config: nn.WindowEdges(3, unit=16),
+    "window and sinks": lambda layer, config: nn.WindowEdges(3, sinks=2),
     "full": full,
     "learned": lambda *x: sbm(*x, seed=4),
-    "own": lambda layer, config: (lambda query, key: torch.sigmoid(query @ key.mT.repeat_interleave(
-        query.shape[1] // key.shape[1], 1))),
+    "own": lambda layer, config: (lambda query, key: torch.sigmoid(query @ key.mT)),
 }
 
 

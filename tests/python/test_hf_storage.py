@@ -27,7 +27,8 @@ def test_round_trip(name, tmp_path):
     assert list(again.state_dict()) == list(model.state_dict())
     given, _ = batch_of(name)
     assert torch.equal(answer(again, given), answer(model, given))
-    assert {x.edgewise_density_weight for x in again.modules() if hasattr(x, "edges")} == {0.25 / 3}
+    weights = {x.edgewise_density_weight.item() for x in again.modules() if hasattr(x, "edges")}
+    assert weights == {0.25}  # of the one layer that learns
 
 
 def test_round_trip_of_given_edges_and_dense_layers(tmp_path):
@@ -57,6 +58,54 @@ def test_round_trip_of_a_source_of_ones_own(tmp_path):
         hf.load(tmp_path)
     given, _ = batch_of("bert")
     assert torch.equal(answer(hf.load(tmp_path, make_own), given), answer(model, given))
+
+
+class WithConstants(nn.EdgeSource):
+    """Has what no file holds: a buffer that is not saved, and a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.register_buffer("shift", torch.tensor([-1.0, 2.0]), persistent=False)
+        self.plain = torch.tensor(3.0)
+
+    def choose(self, query, key):
+        return torch.sigmoid(self.plain * self.scale * (query @ key.mT) + self.shift.sum())
+
+
+def test_what_no_file_holds_is_that_of_a_new_source(tmp_path):
+    make_own = lambda layer, config: WithConstants()
+    model = hf.attach(make("bert"), make_own, layers=[0, 2]).eval()
+    with torch.no_grad():
+        model.encoder.layer[2].attention.self.edges.scale.fill_(0.5)
+    hf.save(model, tmp_path)
+    again = hf.load(tmp_path, make_own)
+    for layer, scale in ((0, 1.0), (2, 0.5)):
+        source = again.encoder.layer[layer].attention.self.edges
+        assert source.shift.tolist() == [-1, 2] and source.plain.item() == 3 and source.scale.item() == scale
+        assert not source.training
+    given, _ = batch_of("bert")
+    assert torch.equal(answer(again, given), answer(model, given))
+
+
+def test_a_file_that_lacks_a_parameter_of_the_edges_is_refused(tmp_path):
+    hf.save(hf.attach(make("bert"), lambda layer, config: nn.FunctionEdges(Own(8).choose), layers=[1]), tmp_path)
+    with pytest.raises(ValueError, match=r"it lacks .*1\.attention\.self\.edges\.query\.bias"):
+        hf.load(tmp_path, lambda layer, config: Own(8))
+
+
+def test_files_of_edges_are_named_where_they_are(tmp_path):
+    """Saved plainly elsewhere, or again over them, a config does not name what is not there or is of earlier edges."""
+    edges, others = (EdgeSet.from_mask(torch.rand(20, 20) < 0.3) for _ in range(2))
+    model = hf.attach(make("bert"), lambda layer, config: edges)
+    said = copy.deepcopy(model.config.edgewise)
+    hf.save(model, tmp_path / "a")
+    assert model.config.edgewise == said
+    hf.attach(model, lambda layer, config: others)
+    for folder in ("b", "a"):
+        model.save_pretrained(tmp_path / folder)
+        with pytest.raises(ValueError, match="layer 0 has GivenEdges"):
+            hf.load(tmp_path / folder)
 
 
 def test_other_dtype(tmp_path):
@@ -118,6 +167,34 @@ def test_trainer(tmp_path):
     again = hf.load(tmp_path / "checkpoint-80").eval()
     given = {key: torch.stack([torch.as_tensor(Texts(8)[n][key]) for n in range(8)]) for key in ("input_ids", "attention_mask")}
     torch.testing.assert_close(again(**given).logits, model.eval()(**given).logits)
+
+
+@pytest.mark.parametrize("factor", [None, 1024.0])
+def test_the_density_callback(factor, tmp_path):
+    """A step of four backward passes gets the gradient that one gets, times the factor by which the loss is scaled."""
+    from types import SimpleNamespace
+
+    given, _ = batch_of("bert")
+    model = hf.attach(make("bert"), lambda *x: sbm(*x, density_penalty="exact"), density_weight=0.5).train()
+    weights = lambda: {x.edgewise_density_weight.item() for x in model.modules() if hasattr(x, "edges")}
+
+    def gradient(backwards):
+        model.zero_grad()
+        for _ in range(backwards):
+            torch.manual_seed(2)
+            (0 * answer(model, given).sum()).backward()
+        return torch.cat([x.grad.flatten() for name, x in model.named_parameters() if ".edges." in name])
+
+    expected = gradient(1)
+    arguments = transformers.TrainingArguments(str(tmp_path), gradient_accumulation_steps=4, use_cpu=True, report_to=[])
+    scaler = factor and SimpleNamespace(get_scale=lambda: factor)
+    callback = hf.DensityCallback()
+    callback.on_train_begin(arguments, None, None, model=model)
+    for _ in range(2):  # from the weight itself, not from that of the step before
+        callback.on_step_begin(arguments, None, None, optimizer=SimpleNamespace(scaler=scaler))
+    torch.testing.assert_close(gradient(4), expected * (factor or 1))
+    callback.on_train_end(arguments, None, None)
+    assert weights() == {0.5 / 3}
 
 
 @pytest.mark.parametrize("name", MODELS)

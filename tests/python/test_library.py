@@ -27,7 +27,28 @@ def test_doctor(capsys):
 def test_doctor_without_a_library():
     done = subprocess.run([sys.executable, "-m", "edgewise.doctor"], text=True, capture_output=True,
                           env={**os.environ, "EDGEWISE_LIBRARY": "/nowhere/libedgewise.so"})
-    assert done.returncode == 1 and "EDGEWISE_LIBRARY names /nowhere/libedgewise.so" in done.stdout + done.stderr
+    assert done.returncode == 1 and "EDGEWISE_LIBRARY names /nowhere/libedgewise.so" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_library_that_cannot_be_loaded_says_what_to_do(tmp_path):
+    (tmp_path / "libedgewise.so").write_bytes(b"no library")
+    done = subprocess.run([sys.executable, "-m", "edgewise.doctor"], text=True, capture_output=True,
+                          env={**os.environ, "EDGEWISE_LIBRARY": str(tmp_path / "libedgewise.so")})
+    assert done.returncode == 1 and "the system cannot load it" in done.stderr and "Build it anew" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("version", [None, "4.57.1"])
+def test_without_transformers_5_the_rest_works(version):
+    code = (f"import sys, types; fake = types.ModuleType('transformers'); fake.__version__ = '{version}'\n"
+            f"sys.modules['transformers'] = {'None' if version is None else 'fake'}\n"
+            "from edgewise import *; import edgewise\n"
+            "assert not hasattr(edgewise, 'hf') and load\n"
+            "edgewise.hf")
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    assert "expected the package transformers, version 5" in done.stderr.splitlines()[-1]
+    assert version is None or f"found {version}" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("cuda, built, name", [("13.0", "13.0.88", "libedgewise.so"), (None, "13.0.88", "libedgewise_cpu.so"),

@@ -22,6 +22,8 @@ ATTENTIONS = {
     "dense": 'kind = "dense"',
     "full": 'kind = "full"\nunit = 16',
     "window": 'kind = "window"\n[window]\nwidth = 3',
+    "window and sinks": 'kind = "window"\n[window]\nwidth = 3\nsinks = 2',
+    "squares and sinks": 'kind = "window"\nunit = 16\n[window]\nwidth = 3\nsinks = 20',
     "random": 'kind = "random"\n[random]\nalpha = 5',
     "random squares": 'kind = "random"\nunit = 16\n[random]\nalpha = 2',
     "sbm": 'kind = "sbm"\n[sbm]\nclusters = 8\ninitial_density = 0.4',
@@ -31,7 +33,7 @@ ATTENTIONS = {
 }
 
 
-def make(folder, task, attention, length=40):
+def make(folder, task, attention, length=40, model=""):
     recipe = folder / "recipe.toml"
     path = 'path = "nowhere"\n'  # not read: the tool makes tokens of its own
     lengths = f"length = {length}\n" if task in ("repeated_tokens", "characters") else ""
@@ -44,6 +46,7 @@ heads = 2
 dim = 16
 hidden = 24
 embedding_std = 0.5
+{model}
 {"" if lengths else f"max_length = {length}"}
 
 [attention]
@@ -57,11 +60,30 @@ density_weight = 0.1
     return folder / "run"
 
 
+CAUSAL = {**{name: ATTENTIONS[name] for name in ("dense", "full", "window", "window and sinks", "random")},
+          "sbm": ATTENTIONS["sbm"] + '\nsampler = "direct"'}
+
+
+@needs_tool
+@pytest.mark.parametrize("attention", CAUSAL)
+def test_causal_classifiers_answer_as_the_command_line_and_see_no_future(attention, tmp_path):
+    run = make(tmp_path, "repeated_tokens", CAUSAL[attention], model="causal = true")
+    model, tokens = compare(run, "repeated_tokens", attention)
+    later = tokens.clone()
+    later[:, 20:] = 1
+    everywhere = torch.ones_like(tokens, dtype=torch.bool)
+    with torch.no_grad():
+        torch.testing.assert_close(model(later, everywhere)[:, :20], model(tokens, everywhere)[:, :20])
+
+
 @needs_tool
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("task", TASKS)
 def test_answers_are_those_of_the_command_line(task, attention, tmp_path):
-    run = make(tmp_path, task, ATTENTIONS[attention])
+    compare(make(tmp_path, task, ATTENTIONS[attention]), task, attention)
+
+
+def compare(run, task, attention):
     model = edgewise.load(run)
     answers = load_file(run / "answers.safetensors")
     towers = [n for n in range(2) if f"tokens{n}" in answers]
@@ -76,6 +98,23 @@ def test_answers_are_those_of_the_command_line(task, attention, tmp_path):
     if attention != "dense":
         torch.testing.assert_close(torch.stack(seen.density.split(2)).mean(0), answers["densities"])  # over the towers
     assert model.recipe["train"]["seed"] == 5
+    return model, tokens[0]
+
+
+def test_recipes_that_python_does_not_know_are_refused():
+    from edgewise.loading import _check_recipe
+
+    def recipe(**sections):
+        known = {"data": {"name": "listops"}, "model": {"dropout": 0.1}, "attention": {"kind": "window+sbm"}}
+        return {name: {**known.get(name, {}), **sections.get(name, {})} for name in {*known, *sections}}
+
+    _check_recipe(recipe(window={"width": 3, "sinks": 0}, sbm={"clusters": 4}), "file")
+    for sections, said in ((dict(model={"waves": 3}), "no key model.waves"), (dict(window={"sinks": 2}), "window.sinks = 0"),
+                           (dict(attention={"edges": "window"}), "attention.edges"), (dict(window={"holes": 2}), "no key window.holes"),
+                           (dict(model={"norm_first": False}), "model.norm_first"), (dict(sbm={"new": 1}), "no key sbm.new"),
+                           (dict(model={"hidden_dropout": 0.3}), "hidden_dropout"), (dict(data={"name": "next_tokens"}), "next_tokens")):
+        with pytest.raises(NotImplementedError, match=said):
+            _check_recipe(recipe(**sections), "file")
 
 
 @needs_tool

@@ -253,6 +253,168 @@ def test_the_effect_of_an_edge_is_what_its_probability_receives():
     torch.testing.assert_close(grad.double(), expected, atol=0.03, rtol=0.03)
 
 
+def test_a_long_sparse_causal_layer_does_not_see_the_future():
+    """Where samplers other than the direct one would be cheaper: their rows share random numbers."""
+    torch.manual_seed(0)
+    attention = MultiheadEdgeAttention(32, 4, SbmEdges(4, 8, initial_density=0.005)).eval()
+    x = torch.randn(1, 800, 32)
+    later = x.clone()
+    later[:, 600:] += 1
+    with torch.no_grad():
+        a, b = (attention(y, is_causal=True)[0][:, :600] for y in (x, later))
+    torch.testing.assert_close(a, b)
+
+
+def test_the_penalty_of_causal_squares_is_of_those_that_can_be_drawn():
+    query, key, value = (torch.randn(1, 1, 40, 8) for _ in range(3))
+    p = torch.rand(1, 1, 3, 3).requires_grad_()
+    source = FunctionEdges(lambda q, k: p, unit=16, window=0)
+    _, penalty = source.attend(edgewise.nn.AttentionCall(query, key, value, is_causal=True))
+    grad, = torch.autograd.grad(penalty.sum(), p)
+    pairs = torch.tensor([[0.0, 0, 0], [256, 0, 0], [128, 128, 0]])  # the last group of queries has 8 tokens
+    torch.testing.assert_close(grad[0, 0], pairs / (40 * 41 / 2))
+
+
+def test_masks_mean_what_they_mean_in_torch():
+    x = torch.randn(2, 10, 32)
+    theirs = nn.MultiheadAttention(32, 4, batch_first=True)
+    for edges in (None, FullEdges()):
+        mine = MultiheadEdgeAttention(32, 4, edges)
+        mine.load_state_dict(theirs.state_dict())
+        causal = nn.Transformer.generate_square_subsequent_mask(10)
+        padding = torch.zeros(2, 10).masked_fill(torch.arange(10) > 7, -torch.inf)
+        torch.testing.assert_close(mine(x, key_padding_mask=padding, attn_mask=causal)[0],
+                                   theirs(x, x, x, padding, need_weights=False, attn_mask=causal)[0], atol=1e-5, rtol=1e-5)
+        alibi = -0.5 * (torch.arange(10)[:, None] - torch.arange(10)).abs().float()
+        for name in ("attn_mask", "key_padding_mask"):
+            for dtype in (torch.int64, torch.uint8):
+                ones = torch.ones((10, 10) if name == "attn_mask" else (2, 10), dtype=dtype)
+                with pytest.raises(TypeError, match=f"expected {name} to be bool"):
+                    mine(x, **{name: ones})
+            with pytest.raises(ValueError, match=f"floating {name} of 0 and -inf"):
+                mine(x, **{name: alibi if name == "attn_mask" else alibi[:2]})
+
+
+def test_a_mask_of_other_items_and_heads_than_the_edges():
+    x, masks = torch.randn(2, 10, 32), torch.zeros(8, 10, 10, dtype=torch.bool)
+    masks[:, :, 3] = True
+    given = EdgeSet.from_mask(torch.rand(2, 4, 10, 10) < 0.5)
+    for edges, pairs in ((WindowEdges(3), EdgeSet.window(10, 3).to_dense()), (WindowEdges(3, unit=16), None), (given, given.to_dense())):
+        attention = MultiheadEdgeAttention(32, 4, edges)
+        allowed = torch.ones(2, 4, 10, 10, dtype=torch.bool) if pairs is None else pairs.expand(2, 4, -1, -1).clone()
+        allowed[:, :, :, 3] = False
+        expected = MultiheadEdgeAttention(32, 4, EdgeSet.from_mask(allowed))
+        expected.load_state_dict(attention.state_dict())
+        for mask in (masks, masks[0]):
+            torch.testing.assert_close(attention(x, attn_mask=mask)[0], expected(x)[0])
+
+
+def test_positions_beside_query_and_key_are_self_attention():
+    attention, x, mask = MultiheadEdgeAttention(32, 4, SbmEdges(4, 8)).eval(), torch.randn(3, 40, 32), padded()
+    places = x + torch.randn(40, 32)
+    out, _ = attention(places, places, x, key_padding_mask=mask)
+    changed = x.clone()
+    changed[1, 29:] = 7
+    again = places.clone()
+    again[1, 29:] = 7
+    torch.testing.assert_close(attention(again, again, changed, key_padding_mask=mask)[0][~mask], out[~mask])
+
+
+def test_a_source_of_one_s_own_gets_as_many_key_heads_as_query_heads():
+    for unit in (1, 16):
+        source = Nearest(8, unit=unit).eval()
+        q, k, v = torch.randn(2, 4, 40, 8), torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 8)
+        few, _ = source.attend(edgewise.nn.AttentionCall(q, k, v))
+        many, _ = source.attend(edgewise.nn.AttentionCall(q, *(x.repeat_interleave(2, 1) for x in (k, v))))
+        torch.testing.assert_close(few, many)
+
+
+def test_draws_in_evaluation_are_numbered_by_place():
+    torch.manual_seed(0)
+    layer = EdgeTransformerEncoderLayer(32, 4, SbmEdges(4, 8), dim_feedforward=16)
+    x = torch.randn(2, 40, 32)
+
+    def encoder():
+        model = nn.TransformerEncoder(copy.deepcopy(layer), 3, enable_nested_tensor=False)
+        model.load_state_dict({name: x for name, x in model.state_dict().items()})
+        return edgewise.nn.number_draws(model).eval()
+
+    first, second = encoder(), encoder()
+    assert [x.self_attn.edges.evaluation_seed for x in first.layers] == [1, 2, 3]
+    torch.testing.assert_close(first(x), second(x))
+    kept = edgewise.nn.number_draws(nn.ModuleList([SbmEdges(4, 8, seed=7), SbmEdges(4, 8)]))
+    assert [x.evaluation_seed for x in kept] == [7, 2]
+
+
+def test_a_record_is_of_its_thread():
+    import threading
+
+    attention, x = MultiheadEdgeAttention(32, 4, WindowEdges(1)), torch.randn(1, 40, 32)
+    begun, done = threading.Event(), threading.Event()
+    theirs = []
+
+    def other():
+        with edgewise.record() as seen:
+            attention(x)
+            begun.set()
+            done.wait(60)
+        theirs.append(seen)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(60)
+    with edgewise.record() as mine:
+        attention(x)
+        attention(x)
+        done.set()
+        thread.join()
+    assert mine.density.shape == (2, 4) and theirs[0].density.shape == (1, 4)
+
+
+def test_checkpointed_layers_are_recorded_once():
+    attention, x = MultiheadEdgeAttention(32, 4, SbmEdges(4, 8), density_weight=0.1), torch.randn(1, 40, 32, requires_grad=True)
+    with edgewise.record() as seen:
+        torch.utils.checkpoint.checkpoint(lambda x: attention(x)[0], x, use_reentrant=False).sum().backward()
+    assert seen.density.shape == (1, 4) and seen.penalty.shape == (1, 4)
+
+
+def test_a_recorded_penalty_is_differentiated_where_the_layer_does_not_send_it():
+    attention, x = MultiheadEdgeAttention(32, 4, SbmEdges(4, 8), density_weight=0.1), torch.randn(1, 40, 32)
+    with edgewise.record() as seen:
+        attention(x)
+    assert 0 < seen.penalty.mean().item() < 1
+    with pytest.raises(RuntimeError, match="expected density_weight=0"):
+        seen.penalty.sum().backward()
+    attention.density_weight = 0
+    with edgewise.record() as seen:
+        attention(x)
+    seen.penalty.sum().backward()
+    assert attention.edges.clusters.grad.abs().sum() > 0
+
+
+def test_a_record_of_differing_head_counts_is_a_list():
+    with edgewise.record() as seen:
+        for heads in (4, 2):
+            MultiheadEdgeAttention(32, heads, WindowEdges(1))(torch.randn(1, 40, 32))
+    assert [len(x) for x in seen.densities] == [4, 2]
+    with pytest.raises(ValueError, match=r"one number of heads; got \[4, 2\]"):
+        seen.density
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("edges", [WindowEdges(5), WindowEdges(5, unit=16), WindowEdges(2, sinks=3), WindowEdges(2, 16, sinks=20),
+                                   EdgeSet.from_mask(torch.rand(1, 4, 40, 40) < 0.3)], ids=str)
+def test_densities_of_patterns_without_a_mask_are_those_with_one(edges, is_causal):
+    """With a mask they are counted pair by pair, without one by edges."""
+    attention, x = MultiheadEdgeAttention(32, 4, edges), torch.randn(2, 40, 32)
+    densities = []
+    for mask in (None, torch.zeros(2, 40, dtype=torch.bool)):
+        with edgewise.record() as seen:
+            attention(x, key_padding_mask=mask, is_causal=is_causal)
+        densities.append(seen.density)
+    torch.testing.assert_close(*densities)
+
+
 @pytest.mark.parametrize("make, error, message", [
     (lambda: MultiheadEdgeAttention(30, 4), ValueError, "multiple of num_heads"),
     (lambda: MultiheadEdgeAttention(32, 4, 7), TypeError, "expected edges to be"),

@@ -81,7 +81,9 @@ def main() -> None:
     assert str(given.work) in package, f"expected the installed package; imported {package}"
     print(run(python, "-c", LEARN, cwd=given.work, env=environment))
     folder = Path(package).parent
-    if (folder / "libedgewise_cpu.so").is_file():
+    built_for = run(python, "-c", "import edgewise._built_for as b; print(b.CUDA)", cwd=given.work, env=environment).strip()
+    assert (folder / "libedgewise_cpu.so").is_file() == bool(built_for), f"built for CUDA '{built_for}'; found {names}"
+    if built_for:
         assert "libtorch_cuda" in needed(folder / "libedgewise.so")
         assert "cuda" not in needed(folder / "libedgewise_cpu.so").replace(str(given.source), "")
         told = run(python, "-c", WITHOUT_CUDA + LEARN, cwd=given.work, env=environment)

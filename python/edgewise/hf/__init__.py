@@ -6,13 +6,18 @@
 The model keeps its weights, its call and its training loop.
 """
 
+_WANTED = "edgewise.hf: expected the package transformers, version 5"
+
 try:
-    import transformers  # noqa: F401
+    import transformers
 except ImportError as error:
-    raise ImportError("edgewise.hf: expected the package transformers, version 5; install it with pip install transformers"
-                      ) from error
+    raise ImportError(f"{_WANTED}; install it with pip install transformers") from error
 
-from .attach import attach
-from .storage import load, save
+if int(transformers.__version__.split(".")[0]) < 5:
+    raise ImportError(f"{_WANTED}; found {transformers.__version__}. Run pip install 'transformers>=5'")
 
-__all__ = ["attach", "load", "save"]
+from .attach import attach, detach  # noqa: E402
+from .density import DensityCallback  # noqa: E402
+from .storage import load, save  # noqa: E402
+
+__all__ = ["DensityCallback", "attach", "detach", "load", "save"]

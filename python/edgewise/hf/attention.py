@@ -10,7 +10,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-from ..nn.attention import add_density_penalty
+from ..nn.attention import add_density_penalty, sends
 from ..nn.dense import attend_dense
 from ..nn.sources import AttentionCall
 from .cached import attend_last
@@ -21,7 +21,7 @@ NAME = "edgewise"
 
 # What some models hand to attention and attention over edges does not have.
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "sliding_window", "head_mask", "cu_seq_lens_q", "cu_seq_lens_k", "cache")
-_INSTEAD = "model.set_attn_implementation('sdpa') or 'eager' goes back to dense attention"
+_INSTEAD = "edgewise.hf.detach(model) goes back to dense attention"
 
 
 def _attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **kwargs):
@@ -42,8 +42,9 @@ def _attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     elif causal and queries < keys:
         output, penalty = attend_last(source, call, module.edgewise_cached), None
     else:
+        call.sends_penalty = module.training and sends(module.edgewise_density_weight)
         output, penalty = source.attend(call)
-    if penalty is not None and module.training:
+    if penalty is not None and call.sends_penalty:
         output = add_density_penalty(output, penalty, module.edgewise_density_weight)
     return output.transpose(1, 2).contiguous(), None
 

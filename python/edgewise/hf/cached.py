@@ -26,7 +26,7 @@ def attend_last(source: EdgeSource, call: AttentionCall, cached: str) -> torch.T
     first = keys - queries
     if cached == "dense" or isinstance(source, FullEdges):
         return attend_dense(call, first_query=first)
-    if isinstance(source, WindowEdges) and queries == 1:
+    if isinstance(source, WindowEdges) and source.sinks == 0 and queries == 1:
         return attend_dense(_last_keys(call, source.width, source.unit))
     group = first - first % SQUARE if source.unit > 1 else first
     absent = call.query.new_zeros(*call.query.shape[:2], group, call.query.shape[3])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
 
 from .. import nn
-from .attach import attach, attentions_of
+from .attach import attach, attentions_of, source_of
 from .description import restore
 
 __all__ = ["load", "save"]
@@ -25,12 +26,18 @@ def save(model: PreTrainedModel, path) -> None:
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     attentions = attentions_of(model)
-    for layer, said in model.config.edgewise["layers"].items():
+    before = model.config.edgewise
+    with_files = copy.deepcopy(before)
+    for layer, said in with_files["layers"].items():
         source = attentions[int(layer)].edges
         if isinstance(source, nn.GivenEdges):
             said["file"] = f"edges-{layer}.safetensors"
             source.edges.save(path / said["file"])
-    model.save_pretrained(path)
+    model.config.edgewise = with_files
+    try:
+        model.save_pretrained(path)
+    finally:
+        model.config.edgewise = before  # in another folder these files are not
 
 
 def load(path, edges=None, *, model_class: type | None = None, **kwargs) -> PreTrainedModel:
@@ -38,7 +45,7 @@ def load(path, edges=None, *, model_class: type | None = None, **kwargs) -> PreT
 
     Args:
         path: a folder.
-        edges: as in ``attach``; for sources of your own, which a folder cannot describe.
+        edges: as in ``attach``; for sources of your own, which a folder cannot describe. Called twice for each layer.
         model_class: by default the one that was saved.
         kwargs: of ``from_pretrained``, such as dtype.
     """
@@ -65,4 +72,18 @@ def load(path, edges=None, *, model_class: type | None = None, **kwargs) -> PreT
             attach(self, source, layers=map(int, said["layers"]), density_weight=said["density_weight"], cached=said["cached"])
             self.__class__ = kind  # transformers looks up by class what the weights are called in files
 
-    return Attached.from_pretrained(path, **kwargs)
+    wants_info = kwargs.pop("output_loading_info", False)
+    model, info = Attached.from_pretrained(path, output_loading_info=True, **kwargs)
+    lost = sorted(name for name in info["missing_keys"] if ".edges." in name)
+    if lost:
+        raise ValueError(f"edgewise.hf.load: expected every parameter of the edges in {path}; it lacks {', '.join(lost)}")
+    attentions = attentions_of(model)
+    for layer in map(int, said["layers"]):
+        # transformers made the model without memory and filled in what the file has. The rest, such as buffers that are not
+        # saved and plain tensors, is that of a source made anew.
+        if attentions[layer].edges is None:
+            continue
+        fresh = source_of(source, layer, attentions[layer])
+        fresh.load_state_dict(attentions[layer].edges.state_dict())
+        attentions[layer].edges = fresh
+    return (model, info) if wants_info else model

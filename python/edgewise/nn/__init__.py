@@ -2,8 +2,9 @@
 
 from .attention import MultiheadEdgeAttention, add_density_penalty
 from .sbm import SbmEdges
-from .sources import AttentionCall, EdgeSource, FullEdges, FunctionEdges, GivenEdges, RandomEdges, WindowEdges
+from .sources import (AttentionCall, EdgeSource, FullEdges, FunctionEdges, GivenEdges, RandomEdges, WindowEdges,
+                      number_draws)
 from .transformer import EdgeTransformerEncoderLayer
 
 __all__ = ["AttentionCall", "EdgeSource", "EdgeTransformerEncoderLayer", "FullEdges", "FunctionEdges", "GivenEdges",
-           "MultiheadEdgeAttention", "RandomEdges", "SbmEdges", "WindowEdges", "add_density_penalty"]
+           "MultiheadEdgeAttention", "RandomEdges", "SbmEdges", "WindowEdges", "add_density_penalty", "number_draws"]

@@ -23,27 +23,42 @@ class _AddLoss(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, penalty, ctx.weight = inputs
-        ctx.save_for_backward(penalty)
+        _, penalty, weight = inputs
+        ctx.save_for_backward(penalty, weight)
 
     @staticmethod
     def backward(ctx, grad):
-        penalty, = ctx.saved_tensors
-        return grad, torch.full_like(penalty, ctx.weight / penalty.numel()), None
+        penalty, weight = ctx.saved_tensors
+        return grad, (torch.ones_like(penalty) * (weight / penalty.numel())).to(penalty.dtype), None
 
 
-def add_density_penalty(x: torch.Tensor, penalty: torch.Tensor, weight: float) -> torch.Tensor:
+def weight_of(number: float) -> torch.Tensor:
+    """A density weight as a tensor: a compiled program takes its value in every call, and is not made anew for another."""
+    return torch.tensor(float(number), dtype=torch.float64, device="cpu")
+
+
+def sends(weight: float | torch.Tensor) -> bool:
+    """Whether a layer with this weight sends its penalty's gradient along. A compiled program does, be it 0."""
+    return torch.is_grad_enabled() and (torch.compiler.is_compiling() or bool(weight != 0))
+
+
+def add_density_penalty(x: torch.Tensor, penalty: torch.Tensor, weight: float | torch.Tensor) -> torch.Tensor:
     """x, through which ``loss.backward()`` also sends the gradient of ``weight * penalty.mean()``.
 
     Its size does not depend on the loss: with a GradScaler, whose factor it does not get, add ``edgewise.record().penalty``
-    to the loss instead.
+    to the loss instead. ``backward`` sends it once in every call: where one step adds up the gradients of several, divide
+    the weight by their number.
+
+    weight: a number, or a tensor [] on the CPU, which a compiled program can be given anew in every call.
 
     >>> x, penalty = torch.zeros(3, requires_grad=True), torch.ones(2, requires_grad=True)
     >>> add_density_penalty(x, penalty, 0.5).sum().backward()
     >>> penalty.grad
     tensor([0.2500, 0.2500])
     """
-    return _AddLoss.apply(x, penalty, weight) if weight != 0 and torch.is_grad_enabled() else x
+    if not sends(weight):
+        return x
+    return _AddLoss.apply(x, penalty, weight if isinstance(weight, torch.Tensor) else weight_of(weight))
 
 
 def as_source(edges) -> EdgeSource | None:
@@ -66,7 +81,7 @@ class MultiheadEdgeAttention(nn.Module):
         edges: an edge source (``edgewise.nn.SbmEdges``, ``WindowEdges``, one of your own), an EdgeSet, a function of query
             and key; None is dense attention.
         density_weight: of the learner's mean density in the loss. Its gradient goes along with ``loss.backward()``;
-            nothing has to be added to the loss.
+            nothing has to be added to the loss. Set the attribute to another number at any time, also of a compiled layer.
         batch_first: tokens are [batch, tokens, embed_dim]; unlike nn.MultiheadAttention's, the default.
 
     >>> attention = MultiheadEdgeAttention(32, 4, edgewise.nn.SbmEdges(4, 8), density_weight=0.05)
@@ -96,6 +111,14 @@ class MultiheadEdgeAttention(nn.Module):
             self.edges.to(device=device, dtype=dtype)
         self.reset_parameters()
 
+    @property
+    def density_weight(self) -> float:
+        return self._density_weight.item()
+
+    @density_weight.setter
+    def density_weight(self, weight: float) -> None:
+        self._density_weight = weight_of(weight)
+
     def reset_parameters(self) -> None:
         """Of the projections, as nn.MultiheadAttention starts."""
         nn.init.xavier_uniform_(self.in_proj_weight)
@@ -115,6 +138,7 @@ class MultiheadEdgeAttention(nn.Module):
             need_weights: refused when true.
             attn_mask: [L, S] or [B * H, L, S], true (or -inf) = not allowed; for edges that do not learn, and dense
                 attention. With is_causal it is taken to be the causal mask.
+                Of floating masks 0 and -inf are taken; biases, other numbers, are refused.
         """
         if need_weights:
             raise NotImplementedError("MultiheadEdgeAttention: expected need_weights=False; attention over edges has no matrix of "
@@ -122,14 +146,14 @@ class MultiheadEdgeAttention(nn.Module):
         batched = query.dim() == 3
         key = query if key is None else key
         value = key if value is None else value
-        is_self = key is query and value is query
+        one_input, is_self = key is query and value is query, key is query
         if not batched:
             query, key, value = (x.unsqueeze(0 if self.batch_first else 1) for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check(query, key, value)
-        q, k, v = self._project(query, key, value, is_self)
+        q, k, v = self._project(query, key, value, one_input)
         mask = _valid_keys(key_padding_mask, k.shape[0], k.shape[2])
         call = AttentionCall(q, k, v, mask, is_causal, dropout_p=self.dropout if self.training else 0.0,
                              is_self=is_self)
@@ -145,8 +169,8 @@ class MultiheadEdgeAttention(nn.Module):
             if x.dim() != 3 or x.shape[2] != self.embed_dim:
                 raise ValueError(f"MultiheadEdgeAttention: expected {name} [B, N, {self.embed_dim}]; got {tuple(x.shape)}")
 
-    def _project(self, query, key, value, is_self: bool) -> tuple[torch.Tensor, ...]:
-        if is_self:
+    def _project(self, query, key, value, one_input: bool) -> tuple[torch.Tensor, ...]:
+        if one_input:
             parts = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
         else:
             weights = self.in_proj_weight.chunk(3)
@@ -157,9 +181,10 @@ class MultiheadEdgeAttention(nn.Module):
     def _attend_edges(self, call: AttentionCall, forbidden: torch.Tensor | None) -> torch.Tensor:
         if forbidden is not None:
             call.without = EdgeSet.from_mask(forbidden)
+        call.sends_penalty = self.training and sends(self._density_weight)
         output, penalty = self.edges.attend(call)
-        if penalty is not None and self.training:
-            output = add_density_penalty(output, penalty, self.density_weight)
+        if penalty is not None and call.sends_penalty:
+            output = add_density_penalty(output, penalty, self._density_weight)
         return output
 
     def extra_repr(self) -> str:
@@ -173,10 +198,28 @@ def _valid_keys(mask: torch.Tensor | None, batch: int, keys: int) -> torch.Tenso
         return None
     if tuple(mask.shape) != (batch, keys):
         raise ValueError(f"MultiheadEdgeAttention: expected key_padding_mask [{batch}, {keys}]; got {tuple(mask.shape)}")
-    return ~mask if mask.dtype == torch.bool else mask == 0  # a float mask is 0 or -inf
+    return ~_as_bool("key_padding_mask", mask)
 
 
 def _forbidden(mask: torch.Tensor, heads: int) -> torch.Tensor:
     """[B or 1, H or 1, L, S] bool, true = not allowed, of nn.MultiheadAttention's attn_mask."""
-    mask = mask if mask.dtype == torch.bool else mask != 0
+    mask = _as_bool("attn_mask", mask)
     return mask[None, None] if mask.dim() == 2 else mask.unflatten(0, (-1, heads))
+
+
+def _as_bool(name: str, mask: torch.Tensor) -> torch.Tensor:
+    """true = left out, of a bool mask or of one of 0 and -inf."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not mask.is_floating_point():
+        raise TypeError(f"MultiheadEdgeAttention: expected {name} to be bool, true = left out, or floating with 0 and -inf; got "
+                        f"{mask.dtype}. A mask with 1 = valid is turned over by mask == 0")
+    left_out = mask == -torch.inf
+    fine = (left_out | (mask == 0)).all()
+    message = (f"MultiheadEdgeAttention: expected a floating {name} of 0 and -inf alone; got other numbers. Attention over edges has "
+               "no biases on scores")
+    if torch.compiler.is_compiling():
+        torch._assert_async(fine, message)  # when the program runs
+    elif not mask.is_meta and not fine:
+        raise ValueError(message)
+    return left_out

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .._ops import autocast_dtype, backward_follows, cast_together, is_plain, ops
+from .._ops import autocast_dtype, cast_together, is_plain, keeps_tape, ops, refuse_tangents
 from .._ops import call as run
 from ..edge_set import EdgeSet
 from ..recording import is_recording, tell
@@ -29,10 +29,10 @@ class SbmEdges(EdgeSource):
         preset: "edgewise"; "paper" as printed; "published" as the released code behaves. Options below override it.
         window: adds fixed edges to keys within so many tokens, whatever is learned. A causal layer of squares chooses among
             the groups before a query's own and needs one (0 is the query's own group).
-        seed: of the draws in evaluation; by default every module has its own.
+        seed: of the draws in evaluation; by default every module has its own (``edgewise.nn.number_draws``).
         options: law, exploration, exploration_in_eval, estimator, present_form, gradient_clip, probe_rate,
             probes_per_row, probe_unit, density_penalty, self_loops, count_padding, sampler, shared_mlp
-            (docs/reference/recipes.md, section sbm).
+            (docs/reference/recipe.md, section sbm).
     """
 
     def __init__(self, num_heads: int, head_dim: int, *, clusters: int | None = None, unit: int = 1,
@@ -78,15 +78,20 @@ class SbmEdges(EdgeSource):
         query, key, value = cast_together(call.query, call.key, call.value)
         parameters = [self.clusters, self.mlp_weight1, self.mlp_bias1, self.mlp_weight2, self.mlp_bias2]
         seed = self.draw_seed()
-        known = (call.key_mask, seed, self.options, self.training, call.is_causal)
+        options = self.options
+        if call.is_causal and "sampler" not in self._said:
+            # Only this sampler gives each pair a random number of its own. Of the others a later token moves earlier edges.
+            options += " sampler=direct"
+        known = (call.key_mask, seed, options, self.training, call.is_causal)
+        refuse_tangents(query, key, value, *parameters)
         if is_plain(query, key, value, *parameters):
             output, penalty, density = ops.attend_sbm(query, key, value, parameters, *known, call.scale, call.dropout_p, autocast)
         else:
             output, penalty, density, _ = run("sbm_attention", query, key, value, parameters, *known, call.scale, call.dropout_p,
-                                              autocast, backward_follows(query, key, value, *parameters))
+                                              autocast, keeps_tape(query, key, value, *parameters))
         if is_recording():
             shape = (*query.shape[:3], key.shape[2])
-            tell(density, penalty, lambda: EdgeSet(ops.sbm_edges(query, key, parameters, *known, autocast), shape))
+            tell(density, call.told(penalty), lambda: EdgeSet(ops.sbm_edges(query, key, parameters, *known, autocast), shape))
         return output, penalty
 
     def settings(self):

@@ -30,13 +30,14 @@ from dataclasses import dataclass
 
 import torch
 
-from .._ops import backward_follows, cast_together, draw_seed, is_plain, ops
+from .._ops import cast_together, draw_seed, is_plain, keeps_tape, ops, refuse_tangents
 from .._ops import call as run
 from ..edge_set import SQUARE, EdgeSet, _groups
 from ..functional import edge_attention
-from ..recording import is_recording, tell
+from ..recording import is_recording, only_to_read, tell
 
-__all__ = ["AttentionCall", "EdgeSource", "FullEdges", "FunctionEdges", "GivenEdges", "RandomEdges", "WindowEdges"]
+__all__ = ["AttentionCall", "EdgeSource", "FullEdges", "FunctionEdges", "GivenEdges", "RandomEdges", "WindowEdges",
+           "number_draws"]
 
 _modules = 0
 
@@ -46,6 +47,22 @@ def _next_number() -> int:
     global _modules
     _modules += 1
     return _modules
+
+
+def number_draws(model: torch.nn.Module) -> torch.nn.Module:
+    """Seeds the draws in evaluation by the place of each source in the model: 1, 2, ... in the order of ``model.modules()``.
+
+    Without it they follow the order in which sources were made in this process, and copies of a layer, as
+    ``nn.TransformerEncoder`` makes them, all draw the same. Sources that were given a ``seed`` keep it.
+
+    >>> layer = edgewise.nn.EdgeTransformerEncoderLayer(16, 2, edgewise.nn.SbmEdges(2, 8), dim_feedforward=16)
+    >>> encoder = number_draws(torch.nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False))
+    >>> [layer.self_attn.edges.evaluation_seed for layer in encoder.layers]
+    [1, 2]
+    """
+    for number, source in enumerate((x for x in model.modules() if isinstance(x, EdgeSource)), 1):
+        source.number_draws(number)
+    return model
 
 
 @dataclass
@@ -61,10 +78,17 @@ class AttentionCall:
     dropout_p: float = 0.0
     without: EdgeSet | None = None  # pairs that are taken out of a pattern
     is_self: bool = True  # the queries are the keys: a key mask marks both
+    sends_penalty: bool = False  # the layer adds the penalty's gradient to the loss by itself
+
+    def told(self, penalty: torch.Tensor) -> torch.Tensor:
+        """The penalty as records get it."""
+        return only_to_read(penalty) if self.sends_penalty else penalty
 
 
 class EdgeSource(torch.nn.Module):
     """Decides which edges a layer computes; see the top of this module.
+
+    ``learns`` says whether its density counts in ``edgewise.hf.attach(..., density_weight=)``.
 
     The options are those of sources that return probabilities.
 
@@ -79,12 +103,15 @@ class EdgeSource(torch.nn.Module):
         seed: of the draws in evaluation; by default every module has its own.
     """
 
+    learns = True
+
     def __init__(self, *, unit: int = 1, probe_rate: float | None = None, probes_per_row: int | None = None,
                  present_form: str = "softmax", window: int | None = None, seed: int | None = None):
         super().__init__()
         if unit not in (1, 16):
             raise ValueError(f"{type(self).__name__}: expected unit 1 (single edges) or 16 (squares); got {unit}")
         self.unit = unit
+        self._has_seed = seed is not None
         #: Of the draws in evaluation: a number, or seed, step, layer and first item of a random stream.
         self.evaluation_seed: int | tuple[int, ...] = _next_number() if seed is None else seed
         probe_rate = probe_rate if probe_rate is not None else 0.02 if unit == 1 else 0.05
@@ -98,8 +125,14 @@ class EdgeSource(torch.nn.Module):
                                   "an EdgeSet; see edgewise.nn.EdgeSource")
 
     def nodes(self, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
-        """The query and key that ``choose`` gets."""
-        return _groups_of(call) if self.unit > 1 else (call.query, call.key)
+        """The query and key that ``choose`` gets, of as many heads."""
+        query, key = _groups_of(call) if self.unit > 1 else (call.query, call.key)
+        return query, key if key.shape[1] == query.shape[1] else key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+
+    def number_draws(self, number: int) -> None:
+        """Sets the seed of the draws in evaluation, unless the source was made with one."""
+        if not self._has_seed:
+            self.evaluation_seed = number
 
     def draw_seed(self) -> torch.Tensor:
         """In training from torch's generator; in evaluation always the same."""
@@ -121,7 +154,7 @@ class EdgeSource(torch.nn.Module):
 
     def _attend_given(self, call: AttentionCall, edges: EdgeSet) -> torch.Tensor:
         if call.without is not None:
-            edges = edges - call.without
+            edges = _difference(edges, call.without)
         if is_recording():
             tell(*_counted(call, edges))
         return edge_attention(call.query, call.key, call.value, edges, call.dropout_p, call.is_causal, call.scale, True,
@@ -137,15 +170,19 @@ class EdgeSource(torch.nn.Module):
         probabilities = probabilities.float().expand(nodes)
         seed = self.draw_seed()
         known = (call.key_mask, seed, self.options, self.training, call.is_causal)
+        refuse_tangents(query, key, value, probabilities)
         if is_plain(query, key, value, probabilities):
             output, density = ops.attend_drawn(query, key, value, probabilities, *known, call.scale, call.dropout_p)
         else:
             output, density, _ = run("drawn_attention", query, key, value, probabilities, *known, call.scale, call.dropout_p,
-                                     backward_follows(query, key, value, probabilities))
+                                     keeps_tape(query, key, value, probabilities))
         weights = allowed.float() if self.unit == 1 else _pairs_of_squares(allowed)
-        penalty = (probabilities * weights).sum((0, 2, 3)) / weights.expand(shape[0], -1, -1, -1).sum().clamp_min(1)
+        pairs = weights.expand(shape[0], -1, -1, -1).sum().clamp_min(1)
+        if self.unit > 1 and call.is_causal:
+            weights = weights.tril(-1)  # a query's own group is of the window, and never drawn
+        penalty = (probabilities * weights).sum((0, 2, 3)) / pairs
         if is_recording():
-            tell(density, penalty, lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
+            tell(density, call.told(penalty), lambda: EdgeSet(ops.drawn_edges(query, key, probabilities, *known), shape))
         return output, penalty
 
     def settings(self) -> dict | None:
@@ -173,11 +210,16 @@ class FunctionEdges(EdgeSource):
 class GivenEdges(EdgeSource):
     """The same edges in every call: of a graph, of a document's structure. Not part of the state dict."""
 
+    learns = False
+
     def __init__(self, edges: EdgeSet):
         super().__init__()
         if not isinstance(edges, EdgeSet):
             raise TypeError(f"GivenEdges: expected an EdgeSet; got {type(edges).__name__}")
         self.edges = edges
+
+    def nodes(self, call):
+        return call.query, call.key
 
     def choose(self, query, key):
         self.edges = self.edges.to(query.device)
@@ -189,6 +231,8 @@ class GivenEdges(EdgeSource):
 
 class _Pattern(EdgeSource):
     """Edges that follow from the lengths alone."""
+
+    learns = False
 
     def nodes(self, call):
         return call.query, call.key
@@ -217,27 +261,33 @@ def _kept_pattern(kind, arguments, queries, keys, device):
 
 
 class WindowEdges(_Pattern):
-    """Keys within ``width`` tokens on each side of the query; with ``unit=16`` all squares that this touches."""
+    """Keys within ``width`` tokens on each side of the query; with ``unit=16`` all squares that this touches.
 
-    def __init__(self, width: int, unit: int = 1):
+    ``sinks``: every query also uses so many first tokens of the sequence; in squares, their groups.
+    """
+
+    def __init__(self, width: int, unit: int = 1, sinks: int = 0):
         super().__init__()
-        self.width, self.unit = width, unit
+        if sinks < 0:
+            raise ValueError(f"WindowEdges: expected sinks of at least 0; got {sinks}")
+        self.width, self.unit, self.sinks = width, unit, sinks
 
     @staticmethod
     def make(arguments, queries, keys, device):
         if queries != keys:
             raise ValueError(f"WindowEdges: expected as many queries as keys; got {queries} and {keys}")
-        width, unit = arguments
-        return EdgeSet.window(queries, width, unit=unit, device=device)
+        width, unit, sinks = arguments
+        window = EdgeSet.window(queries, width, unit=unit, device=device)
+        return window | EdgeSet.first(queries, sinks, unit=unit, device=device) if sinks else window
 
     def arguments(self):
-        return self.width, self.unit
+        return self.width, self.unit, self.sinks
 
     def settings(self):
-        return {"width": self.width, "unit": self.unit}
+        return {"width": self.width, "unit": self.unit} | ({"sinks": self.sinks} if self.sinks else {})
 
     def extra_repr(self) -> str:
-        return f"width={self.width}, unit={self.unit}"
+        return f"width={self.width}, unit={self.unit}" + (f", sinks={self.sinks}" if self.sinks else "")
 
 
 class FullEdges(_Pattern):
@@ -263,6 +313,8 @@ class RandomEdges(EdgeSource):
 
     A yardstick for learned edges. Compiled, it wants ``torch._dynamo.config.capture_dynamic_output_shape_ops = True``.
     """
+
+    learns = False
 
     def __init__(self, alpha: int, unit: int = 1, *, seed: int | None = None):
         super().__init__(unit=unit, seed=seed)
@@ -338,7 +390,35 @@ def _pairs_of_squares(allowed: torch.Tensor) -> torch.Tensor:
 def _counted(call: AttentionCall, edges: EdgeSet):
     """What a pattern tells a record: edges over valid pairs."""
     shape = (*call.query.shape[:3], call.key.shape[2])
+    if call.key_mask is None and not torch.compiler.is_compiling():
+        return _counted_without_mask(call, edges, shape), None, lambda: edges
     allowed = _allowed(call, shape)
     kept = (ops.plan_mask(edges._plan, edges._shape) & allowed).expand(shape)
     density = kept.sum((0, 2, 3)).double() / allowed.expand(shape[0], 1, *shape[2:]).sum().clamp_min(1)
     return density, None, lambda: edges
+
+
+def _counted_without_mask(call: AttentionCall, edges: EdgeSet, shape) -> torch.Tensor:
+    """[H], without a number per pair of tokens."""
+    batch, heads, queries, keys = shape
+    if call.is_causal:
+        offsets, columns = edges.csr()
+        rows = torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+        graphs = edges.shape[0] * edges.shape[1]
+        past = (rows // max(queries, 1))[columns <= rows % max(queries, 1)]
+        counts = torch.bincount(past, minlength=graphs).view(edges.shape[:2])
+        both = min(queries, keys)
+        pairs = both * (both + 1) // 2 + (queries - both) * keys
+    else:
+        counts, pairs = edges.counts(), queries * keys
+    return counts.double().expand(batch, heads).sum(0) / max(batch * pairs, 1)
+
+
+def _difference(edges: EdgeSet, without: EdgeSet) -> EdgeSet:
+    """What is left of edges, where one of both may serve all items or heads."""
+    if edges.shape == without.shape:
+        return edges - without
+    shape = torch.broadcast_shapes(edges.shape, without.shape)
+    edges, without = (x if x.shape == tuple(shape) else EdgeSet.from_mask(x.to_dense().expand(shape).contiguous())
+                      for x in (edges, without))
+    return edges - without

@@ -103,8 +103,10 @@ SbmEdgesOptions sbm_options(const Recipe& recipe) {
   override_with(options.density_penalty, sbm.density_penalty, parse_density_penalty);
   override_with(options.self_loops, sbm.self_loops);
   override_with(options.count_padding, sbm.count_padding);
-  // In a text every pair by its own random number: a row has the same edges alone as among the others.
-  if (task_kind(recipe).is_causal || task_kind(recipe).has_decoder) options.sampler = Sampler::kDirect;
+  // Where order counts, every pair by its own random number: a row has the same edges alone as among the
+  // others, whatever comes later.
+  if (task_kind(recipe).is_causal || task_kind(recipe).has_decoder || recipe.model.causal)
+    options.sampler = Sampler::kDirect;
   override_with(options.sampler, sbm.sampler, parse_sampler);
   return options;
 }

@@ -132,7 +132,7 @@ std::vector<RecipeField> make_fields() {
       field(sbm, &B::density_penalty, "sbm.density_penalty", "expected density, or the sampled one", one_of({"exact", "sampled"}), "sampled; edgewise: exact"),
       field(sbm, &B::self_loops, "sbm.self_loops", "every token attends to itself; in squares, every group to itself", {}, "false"),
       field(sbm, &B::count_padding, "sbm.count_padding", "padding is sampled and counted, as published", {}, "false; published: true"),
-      field(sbm, &B::sampler, "sbm.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}), "auto; characters, next_tokens, translation: direct"),
+      field(sbm, &B::sampler, "sbm.sampler", "the sampling algorithm", one_of({"auto", "direct", "fastrg", "squeezed", "thinning"}), "auto; characters, next_tokens, translation, model.causal: direct"),
 
       field(sac, &S::alpha, "sac.alpha", "edges per query", at_least(1), "4"),
       field(sac, &S::budget, "sac.budget", "edges per sequence instead; 0 = alpha decides", at_least(0), "0"),
