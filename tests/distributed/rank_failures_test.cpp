@@ -1,0 +1,132 @@
+// A rank that dies, hangs or cannot go on ends the others in bounded time, with its name; and what several
+// ranks cannot do is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "distributed/rank_runs.h"
+
+namespace edgewise::distributed {
+namespace {
+
+using kit::ScratchFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Long enough to be disturbed.
+std::string endless_recipe(const ScratchFolder& scratch) {
+  return write_recipe(scratch, "endless", "[attention]\nkind = \"sbm\"\nclusters = 4\n",
+                      "steps = 1000000\neval_every = 1000000\ncheckpoint_every = 5\nlog_every = 1000000\n");
+}
+
+void wait_for_checkpoint(const ScratchFolder& scratch, const std::string& run) {
+  const auto start = Clock::now();
+  while (!std::filesystem::exists(scratch.file(run) + "/checkpoints/last.safetensors") &&
+         seconds_since(start) < 30)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+class LostRank : public testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(LostRank, EndsTheOthersWithItsName) {
+  const auto [lost, signal] = GetParam();
+  const ScratchFolder scratch;
+  RankProcesses ranks(scratch, 3, {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"},
+                      {{"EDGEWISE_RANK_TIMEOUT", "4"}});
+  wait_for_checkpoint(scratch, "run");
+  const pid_t process = ranks.process(lost);
+  ASSERT_EQ(::kill(process, signal), 0) << ranks.err(lost);
+  const auto start = Clock::now();
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == lost) continue;
+    const Ended ended = ranks.wait(rank, 15);
+    EXPECT_EQ(ended.status, 1) << ended.err;
+    // Rank 0 holds the store here: without it nobody can tell more than that.
+    const std::string name = "rank " + std::to_string(lost);
+    EXPECT_THAT(ended.err, HasSubstr(lost == 0 ? name : name + " (process " + std::to_string(process)))
+        << rank;
+  }
+  EXPECT_LT(seconds_since(start), 12);
+  ::kill(process, SIGKILL);
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("run") + "/checkpoints/last.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Killed, LostRank,
+                         testing::Combine(testing::Values(0, 1, 2), testing::Values(SIGKILL)));
+INSTANTIATE_TEST_SUITE_P(Stopped, LostRank, testing::Combine(testing::Values(1), testing::Values(SIGSTOP)));
+
+TEST(RankFailures, AnErrorOfOneIsToldByTheOthers) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch.file("run"));
+  scratch.write("run/other.txt", "not a run");
+  RankProcesses ranks(scratch, 2, {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"},
+                      {{"EDGEWISE_RANK_TIMEOUT", "4"}});
+  const std::vector<Ended> ended = ranks.wait_all(20);
+  EXPECT_EQ(ended[0].status, 1);
+  EXPECT_EQ(ended[1].status, 1);
+  EXPECT_THAT(ended[0].err, HasSubstr("expected an empty run folder"));
+  EXPECT_THAT(ended[1].err,
+              AllOf(HasSubstr("rank 0 (process"), HasSubstr("ended: "), HasSubstr("an empty run folder")));
+}
+
+TEST(RankFailures, ASignalStopsAllAtTheSameStep) {
+  const ScratchFolder scratch;
+  RankProcesses ranks(scratch, 2,
+                      {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"});
+  wait_for_checkpoint(scratch, "run");
+  ASSERT_EQ(::kill(ranks.process(1), SIGTERM), 0);
+  for (const Ended& ended : ranks.wait_all(20)) EXPECT_EQ(ended.status, 130) << ended.err;
+  EXPECT_THAT(ranks.err(0), HasSubstr("continue with: edgewise train --resume"));
+  EXPECT_EQ(ranks.err(1), "");
+}
+
+TEST(RankFailures, WhatTheyCannotDoIsRefused) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_recipe(scratch, "dense", "[attention]\nkind = \"dense\"\n", "");
+  const auto refused = [&](const std::vector<std::string>& more, const Variables& variables,
+                           const std::string& why) {
+    std::vector<std::string> arguments = {"train", recipe, "--run", scratch.file("run"), "--quiet"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    RankProcesses ranks(scratch, 2, arguments, variables);
+    for (const Ended& ended : ranks.wait_all(20)) {
+      EXPECT_EQ(ended.status, 1) << ended.err;
+      EXPECT_THAT(ended.err, HasSubstr(why));
+      EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch.file("run")));
+  };
+  refused({"--set", "train.batch=7"}, {}, "expected train.batch to be a multiple of the ranks, 2; got 7");
+  refused({}, {{"RANK", "two"}}, "RANK to be a whole number");
+  refused({}, {{"RANK", "5"}}, "RANK below WORLD_SIZE");
+  refused({}, {{"MASTER_ADDR", ""}}, "MASTER_ADDR");
+  refused({}, {{"EDGEWISE_RANK_TIMEOUT", "soon"}}, "EDGEWISE_RANK_TIMEOUT");
+}
+
+TEST(RankFailures, MissingRanksAreNamed) {
+  const ScratchFolder scratch;
+  const std::string recipe = write_recipe(scratch, "dense", "[attention]\nkind = \"dense\"\n", "");
+  const std::vector<std::string> arguments = {"train", recipe, "--run", scratch.file("run"), "--quiet"};
+  RankProcesses ranks(scratch, 1, arguments, {{"WORLD_SIZE", "3"}, {"EDGEWISE_RANK_TIMEOUT", "2"}});
+  const Ended ended = ranks.wait(0, 20);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("missing: 1, 2"));
+  RankProcesses lonely(scratch, 1, arguments,
+                       {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"EDGEWISE_RANK_TIMEOUT", "2"}});
+  const Ended alone = lonely.wait(0, 20);
+  EXPECT_EQ(alone.status, 1);
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("rank 1 expected the store that rank 0 at 127.0.0.1"),
+                               HasSubstr("MASTER_ADDR")));
+}
+
+TEST(RankFailures, TheDoctorSaysWhetherRanksCanTrainTogether) {
+  const ScratchFolder scratch;
+  RankProcesses ranks(scratch, 2, {"doctor", "--distributed"});
+  const std::vector<Ended> ended = ranks.wait_all(30);
+  EXPECT_EQ(ended[0].status, 0) << ended[0].err;
+  EXPECT_EQ(ended[1].status, 0) << ended[1].err;
+  EXPECT_THAT(ended[0].out,
+              AllOf(HasSubstr("2 on one machine"), HasSubstr("right on all ranks"), HasSubstr("GB/s")));
+  EXPECT_EQ(ended[1].out, "");
+}
+
+}  // namespace
+}  // namespace edgewise::distributed
