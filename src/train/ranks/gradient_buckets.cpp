@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -97,6 +98,8 @@ void GradientBuckets::State::send_whole() {
 void GradientBuckets::State::take(Bucket& bucket, const std::vector<bool>& present) {
   if (!bucket.finish) return;
   bucket.finish();
+  // Parts of the bucket, without autograd's marks of views: the optimiser lets go of gradients in place.
+  const at::AutoDispatchBelowADInplaceOrView unmarked;
   int64_t first = 0;
   for (const size_t n : bucket.sent) {
     const int64_t count = parameters[n].numel();
