@@ -12,10 +12,15 @@ using kit::ScratchFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Long enough to be disturbed.
-std::string endless_recipe(const ScratchFolder& scratch) {
-  return write_recipe(scratch, "endless", "[attention]\nkind = \"sbm\"\nclusters = 4\n",
-                      "steps = 1000000\neval_every = 1000000\ncheckpoint_every = 5\nlog_every = 1000000\n");
+// Training that is long enough to be disturbed.
+std::vector<std::string> endless_training(const ScratchFolder& scratch) {
+  std::vector<std::string> arguments = {
+      "train", write_recipe(scratch, "endless", "[attention]\nkind = \"sbm\"\nclusters = 4\n", ""), "--run",
+      scratch.file("run"), "--quiet"};
+  for (const char* key :
+       {"batch=12", "steps=1000000", "eval_every=1000000", "log_every=1000000", "checkpoint_every=5"})
+    arguments.insert(arguments.end(), {"--set", std::string("train.") + key});
+  return arguments;
 }
 
 void wait_for_checkpoint(const ScratchFolder& scratch, const std::string& run) {
@@ -30,8 +35,7 @@ class LostRank : public testing::TestWithParam<std::tuple<int, int>> {};
 TEST_P(LostRank, EndsTheOthersWithItsName) {
   const auto [lost, signal] = GetParam();
   const ScratchFolder scratch;
-  RankProcesses ranks(scratch, 3, {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"},
-                      {{"EDGEWISE_RANK_TIMEOUT", "4"}});
+  RankProcesses ranks(scratch, 3, endless_training(scratch), {{"EDGEWISE_RANK_TIMEOUT", "4"}});
   wait_for_checkpoint(scratch, "run");
   const pid_t process = ranks.process(lost);
   ASSERT_EQ(::kill(process, signal), 0) << ranks.err(lost);
@@ -58,8 +62,7 @@ TEST(RankFailures, AnErrorOfOneIsToldByTheOthers) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch.file("run"));
   scratch.write("run/other.txt", "not a run");
-  RankProcesses ranks(scratch, 2, {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"},
-                      {{"EDGEWISE_RANK_TIMEOUT", "4"}});
+  RankProcesses ranks(scratch, 2, endless_training(scratch), {{"EDGEWISE_RANK_TIMEOUT", "4"}});
   const std::vector<Ended> ended = ranks.wait_all(20);
   EXPECT_EQ(ended[0].status, 1);
   EXPECT_EQ(ended[1].status, 1);
@@ -70,8 +73,7 @@ TEST(RankFailures, AnErrorOfOneIsToldByTheOthers) {
 
 TEST(RankFailures, ASignalStopsAllAtTheSameStep) {
   const ScratchFolder scratch;
-  RankProcesses ranks(scratch, 2,
-                      {"train", endless_recipe(scratch), "--run", scratch.file("run"), "--quiet"});
+  RankProcesses ranks(scratch, 2, endless_training(scratch));
   wait_for_checkpoint(scratch, "run");
   ASSERT_EQ(::kill(ranks.process(1), SIGTERM), 0);
   for (const Ended& ended : ranks.wait_all(20)) EXPECT_EQ(ended.status, 130) << ended.err;
@@ -94,7 +96,8 @@ TEST(RankFailures, WhatTheyCannotDoIsRefused) {
     }
     EXPECT_FALSE(std::filesystem::exists(scratch.file("run")));
   };
-  refused({"--set", "train.batch=7"}, {}, "expected train.batch to be a multiple of the ranks, 2; got 7");
+  refused({"--set", "train.batch=7", "--set", "train.micro_batch=7"}, {},
+          "expected train.batch to be a multiple of the ranks, 2; got 7");
   refused({}, {{"RANK", "two"}}, "RANK to be a whole number");
   refused({}, {{"RANK", "5"}}, "RANK below WORLD_SIZE");
   refused({}, {{"MASTER_ADDR", ""}}, "MASTER_ADDR");

@@ -19,9 +19,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Flags.h>
 
 #include "train/ranks/backends.h"
 #include "train/ranks/rank_watch.h"
+
+C10_DECLARE_int(caffe2_log_level);  // of c10, without a header of its own
 
 namespace edgewise::train {
 namespace {
@@ -105,6 +108,12 @@ at::Tensor bytes_of(const std::string& text) {
 std::string text_of(const at::Tensor& bytes) {
   const auto* const first = bytes.const_data_ptr<uint8_t>();
   return {first, first + bytes.numel()};
+}
+
+// torch's warnings of a connection that broke, stack traces and all, would stand around the line that says
+// which rank it was.
+void quieten_torch() {
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;  // errors
 }
 
 }  // namespace
@@ -238,6 +247,7 @@ void Ranks::State::broadcast(at::Tensor& bytes, const std::string& what) {
 
 Ranks::Ranks(const RankPlace& place) : place_(place), state_(std::make_unique<State>()) {
   State& s = *state_;
+  quieten_torch();
   s.whole_store = open_store(place);
   const std::string prefix = "edgewise/attempt_" + std::to_string(place.attempt);
   const auto within = [&](const c10::intrusive_ptr<Store>& store, const char* part) {
