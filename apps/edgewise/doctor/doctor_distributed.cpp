@@ -34,7 +34,7 @@ std::string described() {
 int tell_alone() {
   Table table({"what", "found"});
   table.add({"processes", "this one alone: RANK and WORLD_SIZE are not set"});
-  table.add({"on one machine", "torchrun --nproc-per-node N --no-python edgewise doctor --distributed"});
+  table.add({"on one machine", "torchrun --nproc-per-node N --no-python -- edgewise doctor --distributed"});
   table.add({"on several", "the same with --nnodes, --node-rank, --master-addr and --master-port"});
   table.print(std::cout);
   return 0;
