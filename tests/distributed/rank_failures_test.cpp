@@ -1,5 +1,9 @@
 // A rank that dies, hangs or cannot go on ends the others in bounded time, with its name; and what several
 // ranks cannot do is refused.
+#include <sys/ptrace.h>
+
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +61,54 @@ TEST_P(LostRank, EndsTheOthersWithItsName) {
 INSTANTIATE_TEST_SUITE_P(Killed, LostRank,
                          testing::Combine(testing::Values(0, 1, 2), testing::Values(SIGKILL)));
 INSTANTIATE_TEST_SUITE_P(Stopped, LostRank, testing::Combine(testing::Values(1), testing::Values(SIGSTOP)));
+
+TEST(RankFailures, OneThatHangsEndsTheOthersWithItsName) {
+  const ScratchFolder scratch;
+  RankProcesses ranks(scratch, 2, endless_training(scratch), {{"EDGEWISE_RANK_TIMEOUT", "3"}});
+  wait_for_checkpoint(scratch, "run");
+  // Of its threads the one that trains stands still; the one that says that it lives goes on.
+  const pid_t process = ranks.process(1);
+  ASSERT_EQ(::ptrace(PTRACE_SEIZE, process, nullptr, nullptr), 0) << ranks.err(1);
+  ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, process, nullptr, nullptr), 0);
+  const auto start = Clock::now();
+  const Ended ended = ranks.wait(0, 20);
+  EXPECT_EQ(ended.status, 1) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 1 (process " + std::to_string(process)), HasSubstr("hangs")));
+  EXPECT_GT(seconds_since(start), 2);
+  EXPECT_LT(seconds_since(start), 12);
+}
+
+// As torchrun does it: --max-restarts.
+TEST(RankFailures, TorchrunStartsThemAgainAndTheRunGoesOn) {
+  const std::string torchrun = EDGEWISE_SOURCE_DIR "/.venv/bin/torchrun";
+  if (!std::filesystem::exists(torchrun)) GTEST_SKIP() << "no " << torchrun;
+  const ScratchFolder scratch;
+  const std::string recipe = write_recipe(scratch, "sbm", "[attention]\nkind = \"sbm\"\nclusters = 4\n", "");
+  const std::string whole = train(scratch, 0, {recipe, "--set", "train.steps=400"}, "whole");
+  const int port = free_port();
+  // Once, behind a few steps, a rank kills itself.
+  scratch.write("edgewise-once", R"(#!/bin/bash
+if [ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then
+  ")" + std::string(EDGEWISE_BINARY) +
+                                     R"(" "$@" & mine=$!
+  until [ -e ")" + scratch.file("again") +
+                                     R"(/checkpoints/last.safetensors" ]; do sleep 0.02; done
+  kill -9 $mine
+  exit 1
+fi
+exec ")" + std::string(EDGEWISE_BINARY) +
+                                     R"(" "$@"
+)");
+  std::filesystem::permissions(scratch.file("edgewise-once"), std::filesystem::perms::owner_all);
+  const std::string command = "OMP_NUM_THREADS=1 EDGEWISE_RANK_TIMEOUT=4 " + torchrun +
+                              " --nproc-per-node 2 --max-restarts 1 --master-port " + std::to_string(port) +
+                              " --no-python -- " + scratch.file("edgewise-once") + " train " + recipe +
+                              " --run " + scratch.file("again") + " --quiet --set train.steps=400 > " +
+                              scratch.file("log") + " 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << scratch.read("log");
+  EXPECT_THAT(scratch.read("log"), HasSubstr("test accuracy"));
+  expect_same_training(whole, scratch.file("again"), 1e-2);
+}
 
 TEST(RankFailures, AnErrorOfOneIsToldByTheOthers) {
   const ScratchFolder scratch;

@@ -159,7 +159,8 @@ std::optional<std::string> RankWatch::State::at_fault(size_t rank) const {
   if (silent > patience)
     return name + " has been lost: no sign of it for " + seconds(silent) +
            ". It was killed or stopped, or its network is down";
-  if (!waiting || seen.life.waits || since(waiting_since) < options.timeout) return std::nullopt;
+  const bool comes_here = seen.life.waits && seen.life.place >= waits;
+  if (!waiting || comes_here || since(waiting_since) < options.timeout) return std::nullopt;
   if (since(std::max(seen.got_on, watching_since)) < options.timeout - 3 * interval.count())
     return std::nullopt;
   return name + " hangs: it lives, and has not got on for " + seconds(since(waiting_since)) +

@@ -5,7 +5,7 @@
 //
 //   a rank says that it ends, and why                                            -> at once
 //   nothing new of it for `silence` seconds: killed, stopped, or its network down -> lost
-//   it lives, waits for nobody and has not got on for `timeout` seconds          -> hangs
+//   it lives, has not got on for `timeout` seconds and is not where this one is  -> hangs
 //   the store itself does not answer for `silence` seconds                       -> lost
 //
 // The verdict is a sentence that names the rank. The main thread takes it where it waits; where it cannot,
@@ -63,8 +63,8 @@ class RankWatch {
   // Communication has failed with this error: waits until it is known who is to blame, a few seconds at most,
   // and says it; else that nobody is known to be.
   std::string explain(const std::string& error);
-  // Tells the others that this rank ends, and why; empty: it is done. Then nothing more is written. False where
-  // the store does not answer.
+  // Tells the others that this rank ends, and why; empty: it is done. Then nothing more is written. False
+  // where the store does not answer.
   bool end(const std::string& why);
 
   // Silence after which a rank is lost.
