@@ -2,10 +2,12 @@
 #include <edgewise/train/attention_kinds.h>
 #include <edgewise/train/device_profile.h>
 #include <edgewise/train/profile.h>
+#include <edgewise/train/ranks.h>
 #include <edgewise/train/recipe.h>
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/trainer.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -51,6 +53,20 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
             << t.micro_batch << "), learning rate " << t.learning_rate << " " << t.schedule << ", seed "
             << t.seed << ", device " << t.device << (t.cuda_graph ? ", passes replayed from CUDA graphs" : "")
             << "\n";
+}
+
+// How the ranks share the work.
+void print_ranks(const train::Recipe& recipe, const train::Ranks& ranks) {
+  const auto& t = recipe.train;
+  std::cerr << "ranks      " << ranks.size()
+            << (ranks.on_one_host() ? " on one machine" : " on several machines") << ", gradients by "
+            << ranks.backend();
+  if (t.batch_tokens == 0)
+    std::cerr << ", " << t.batch / ranks.size() << " items each, in micro-batches of "
+              << std::min(t.micro_batch, t.batch / ranks.size());
+  if (ranks.place().attempt > 0)
+    std::cerr << "; started again " << counted(ranks.place().attempt, "time") << " by torchrun";
+  std::cerr << "\n";
 }
 
 // Which recipe, and in which folder. A run folder stands for the recipe in it: train --resume RUN.
@@ -152,51 +168,114 @@ void print_device_profile(const std::vector<train::ProfileLine>& lines, double w
   kernels.print(std::cerr);
 }
 
+// The recipe, where it is trained, and whether that goes on from what is there.
+struct Start {
+  train::Recipe recipe;
+  std::filesystem::path folder;
+  bool resume = false;
+};
+
+Start find_start(const TrainArguments& arguments) {
+  const Place place = find_place(arguments);
+  return {train::load_recipe(place.recipe, arguments.overrides), place.folder, arguments.resume};
+}
+
+// Of several processes the first one reads the recipe and chooses the folder. Processes that torchrun has
+// started anew go on in the folder of the ones before.
+Start find_start(const TrainArguments& arguments, train::Ranks& ranks) {
+  constexpr const char* kWhat = "reading the recipe";
+  Start start;
+  std::string recipe, folder;
+  if (ranks.is_first()) {
+    const bool again = ranks.place().attempt > 0;
+    folder = again ? ranks.remember("run_folder", arguments.run) : "";
+    TrainArguments mine = arguments;
+    if (!folder.empty()) {
+      mine.run = folder;
+      mine.resume = true;
+    }
+    start = find_start(mine);
+    recipe = train::to_toml(start.recipe);
+    folder = start.folder.string();
+    ranks.remember("run_folder", folder);
+    start.resume = mine.resume;
+  }
+  recipe = ranks.from_first(recipe, kWhat);
+  start.folder = ranks.from_first(folder, kWhat);
+  start.resume = ranks.from_first(start.resume ? "resume" : "", kWhat) == "resume";
+  if (!ranks.is_first()) start.recipe = train::parse_recipe(recipe, "the recipe of rank 0");
+  return start;
+}
+
+void print_summary(const train::RunSummary& summary, const tasks::Task& task) {
+  const tasks::Metric &metric = task.metric(), &tested = *summary.test->metric;
+  std::cout << summary.run_folder.string() << ": test " << (tested.is_share ? tested.words + " " : "")
+            << shown(tested, summary.test->value()) << (tested.is_share ? "" : " " + tested.words)
+            << ", loss " << fixed(summary.test->loss, 4) << ", density "
+            << percent(summary.test->density.mean().item<double>()) << " (best validation "
+            << shown(metric, summary.best.value_or(0)) << " at step " << summary.best_step << ", "
+            << fixed(summary.seconds, 1) << " s)";
+  for (const data::Baseline& baseline : task.baselines(data::Split::kTest))
+    std::cout << "; " << baseline.name << " " << shown(metric, baseline.value);
+  std::cout << "\n";
+}
+
+// ranks: null where the process trains alone. What is told is told by the first rank.
+int train_run(const TrainArguments& arguments, const Start& start, train::Ranks* ranks) {
+  const train::Recipe& recipe = start.recipe;
+  const bool speaks = !ranks || ranks->is_first(), shows = speaks && !arguments.quiet;
+  const tasks::TaskPtr task = train::open_task(recipe);
+  train::TrainerOptions options;
+  options.run_folder = start.folder;
+  options.resume = start.resume;
+  options.ranks = ranks;
+  if (speaks && start.resume && !std::filesystem::exists(options.run_folder / "config.toml"))
+    std::cerr << "nothing to resume in " << options.run_folder.string() << "; starting a new run\n";
+  options.progress = shows;
+  train::Trainer trainer(recipe, task, options);
+  if (shows) print_settings(recipe, task->data(), trainer.model(), options.run_folder);
+  if (shows && ranks) print_ranks(recipe, *ranks);
+  std::optional<train::Profile> profile;
+  std::optional<train::DeviceProfile> device_profile;
+  if (speaks && arguments.profile) profile.emplace();
+  if (speaks && arguments.profile && recipe.train.device.starts_with("cuda")) device_profile.emplace();
+  const train::RunSummary summary = trainer.run();
+  if (ranks) ranks->leave();
+  if (profile) print_profile(*profile);
+  if (device_profile) print_device_profile(device_profile->stop(), profile->seconds());
+  if (summary.interrupted) {
+    if (!speaks) return summary.exit_code();
+    // Where the trainer shows progress it has said where it stopped, and what it saved.
+    if (arguments.quiet) std::cerr << "stopped at step " << summary.steps << "; ";
+    std::cerr << "continue with: edgewise train --resume " << options.run_folder.string() << "\n";
+    return summary.exit_code();
+  }
+  if (speaks) print_summary(summary, *task);
+  return 0;
+}
+
 int run(const TrainArguments& arguments) {
   if (arguments.help_recipe) {
     std::cout << train::recipe_help(*arguments.help_recipe == "markdown" ? train::HelpForm::kMarkdown
                                                                          : train::HelpForm::kText);
     return 0;
   }
-  const Place place = find_place(arguments);
-  const train::Recipe recipe = train::load_recipe(place.recipe, arguments.overrides);
   if (arguments.print_recipe) {
-    std::cout << train::to_toml(recipe);
+    std::cout << train::to_toml(find_start(arguments).recipe);
     return 0;
   }
-  const tasks::TaskPtr task = train::open_task(recipe);
-  train::TrainerOptions options;
-  options.run_folder = place.folder;
-  options.resume = arguments.resume;
-  if (arguments.resume && !std::filesystem::exists(options.run_folder / "config.toml"))
-    std::cerr << "nothing to resume in " << options.run_folder.string() << "; starting a new run\n";
-  options.progress = !arguments.quiet;
-  train::Trainer trainer(recipe, task, options);
-  if (!arguments.quiet) print_settings(recipe, task->data(), trainer.model(), options.run_folder);
-  std::optional<train::Profile> profile;
-  std::optional<train::DeviceProfile> device_profile;
-  if (arguments.profile) profile.emplace();
-  if (arguments.profile && recipe.train.device.starts_with("cuda")) device_profile.emplace();
-  const train::RunSummary summary = trainer.run();
-  if (profile) print_profile(*profile);
-  if (device_profile) print_device_profile(device_profile->stop(), profile->seconds());
-  if (summary.interrupted) {
-    // Where the trainer shows progress it has said where it stopped, and what it saved.
-    if (arguments.quiet) std::cerr << "stopped at step " << summary.steps << "; ";
-    std::cerr << "continue with: edgewise train --resume " << options.run_folder.string() << "\n";
-    return summary.exit_code();
+  const std::optional<train::RankPlace> place = train::rank_place();
+  if (!place) return train_run(arguments, find_start(arguments), nullptr);
+  train::Ranks ranks(*place);
+  try {
+    return train_run(arguments, find_start(arguments, ranks), &ranks);
+  } catch (const c10::Error& error) {
+    ranks.fail(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    ranks.fail(error.what());
+    throw;
   }
-  const tasks::Metric &metric = task->metric(), &tested = *summary.test->metric;
-  std::cout << options.run_folder.string() << ": test " << (tested.is_share ? tested.words + " " : "")
-            << shown(tested, summary.test->value()) << (tested.is_share ? "" : " " + tested.words)
-            << ", loss " << fixed(summary.test->loss, 4) << ", density "
-            << percent(summary.test->density.mean().item<double>()) << " (best validation "
-            << shown(metric, summary.best.value_or(0)) << " at step " << summary.best_step << ", "
-            << fixed(summary.seconds, 1) << " s)";
-  for (const data::Baseline& baseline : task->baselines(data::Split::kTest))
-    std::cout << "; " << baseline.name << " " << shown(metric, baseline.value);
-  std::cout << "\n";
-  return 0;
 }
 
 }  // namespace

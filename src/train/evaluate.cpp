@@ -1,4 +1,5 @@
 #include <edgewise/train/evaluate.h>
+#include <edgewise/train/ranks.h>
 
 #include <algorithm>
 #include <cmath>
@@ -76,6 +77,102 @@ struct MeanEntropy {
   }
 };
 
+// Asked by all ranks together, who then go on or stop together.
+bool is_stopped(const EvaluationOptions& options) {
+  const bool asked = options.stop && options.stop();
+  if (!options.ranks) return asked;
+  at::Tensor signals = at::full({1}, static_cast<double>(asked), at::kDouble);
+  options.ranks->sum(signals, "an evaluation");
+  return signals.item<double>() > 0;
+}
+
+// What is this process's of a batch. A rank keeps its rows from one batch to the next, also where the last
+// one has fewer: models with a memory remember them.
+struct Part {
+  int64_t first, count;
+};
+Part part_of(int64_t items, const EvaluationOptions& options) {
+  if (!options.ranks) return {0, items};
+  const auto end_of = [&](int64_t rank) {
+    return std::min(items, rank * options.batch_size / options.ranks->size());
+  };
+  const int64_t first = end_of(options.ranks->rank());
+  return {first, end_of(options.ranks->rank() + 1) - first};
+}
+
+// Numbers of all ranks in one message.
+class Sums {
+ public:
+  explicit Sums(Ranks& ranks) : ranks_(ranks) {}
+  template <typename Number>
+  void add(Number& number) {
+    values_.push_back(static_cast<double>(number));
+    readers_.emplace_back([&number](const double*& next) { number = static_cast<Number>(*next++); });
+  }
+  // One that a rank without a part has not is all zeros there.
+  void add(at::Tensor& tensor) { tensors_.push_back(&tensor); }
+  void finish() {
+    at::Tensor shapes = at::zeros({std::ssize(tensors_), 2}, at::kLong);  // all are [layers, H or 1]
+    for (size_t n = 0; n < tensors_.size(); ++n)
+      if (tensors_[n]->defined())
+        for (int64_t side = 0; side < 2; ++side)
+          shapes[static_cast<int64_t>(n)][side] = tensors_[n]->size(side);
+    ranks_.largest(shapes, "an evaluation");
+    std::vector<at::Tensor> parts = {at::tensor(values_, at::kDouble)};
+    for (size_t n = 0; n < tensors_.size(); ++n) {
+      const auto row = static_cast<int64_t>(n);
+      const int64_t layers = shapes[row][0].item<int64_t>(), width = shapes[row][1].item<int64_t>();
+      if (layers > 0 && !tensors_[n]->defined()) *tensors_[n] = at::zeros({layers, width}, at::kDouble);
+      if (layers > 0) parts.push_back(tensors_[n]->to(at::kDouble).flatten());
+    }
+    at::Tensor all = at::cat(parts);
+    ranks_.sum(all, "an evaluation");
+    const double* next = all.const_data_ptr<double>();
+    for (const auto& read : readers_) read(next);
+    int64_t first = std::ssize(values_);
+    for (at::Tensor* const tensor : tensors_) {
+      if (!tensor->defined()) continue;
+      *tensor = all.narrow(0, first, tensor->numel()).reshape(tensor->sizes()).clone();
+      first += tensor->numel();
+    }
+  }
+
+ private:
+  Ranks& ranks_;
+  std::vector<double> values_;
+  std::vector<std::function<void(const double*&)>> readers_;
+  std::vector<at::Tensor*> tensors_;
+};
+
+// Those of all ranks, in the order of the examples.
+void gather_answers(Ranks& ranks, std::vector<int64_t>& answered, std::vector<double>& answers) {
+  const at::Tensor indices =
+                       ranks.gather_rows(at::tensor(answered, at::kLong), "the answers of an evaluation"),
+                   values =
+                       ranks.gather_rows(at::tensor(answers, at::kDouble), "the answers of an evaluation");
+  const at::Tensor order = indices.argsort();
+  const at::Tensor sorted = indices.index_select(0, order), in_order = values.index_select(0, order);
+  answered.assign(sorted.const_data_ptr<int64_t>(), sorted.const_data_ptr<int64_t>() + sorted.numel());
+  answers.assign(in_order.const_data_ptr<double>(), in_order.const_data_ptr<double>() + in_order.numel());
+}
+
+// What the model writes: the first rank does it, and the others wait.
+std::optional<tasks::Writing> write_on_first(Model& model, const tasks::Task& task, data::Split split,
+                                             tasks::WritingOptions writing, Ranks* ranks) {
+  std::optional<tasks::Writing> written;
+  if (ranks)
+    writing.progress = [ranks, told = writing.progress](int64_t done, int64_t total) {
+      ranks->note();
+      if (told) told(done, total);
+    };
+  if (!ranks || ranks->is_first()) written = task.write(model, split, writing);
+  if (!ranks) return written;
+  const std::string done = ranks->from_first(written ? written->metric->name : "", "what the model writes");
+  if (done.empty()) return std::nullopt;
+  if (!written) written.emplace();
+  return written;
+}
+
 Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split split,
                           const EvaluationOptions& options, MeanEntropy& entropy) {
   TORCH_CHECK_VALUE(options.batch_size > 0 && options.draws > 0,
@@ -107,11 +204,15 @@ Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split spl
   };
   tell_progress();
   for (int64_t first = 0; first < size; first += options.batch_size) {
-    if (options.stop && options.stop()) {
+    if (is_stopped(options)) {
       result.complete = false;
       break;
     }
-    const std::vector<int64_t> indices = order->indices(first / options.batch_size);
+    const std::vector<int64_t> whole = order->indices(first / options.batch_size);
+    const Part part = part_of(std::ssize(whole), options);
+    result.examples += std::ssize(whole);
+    if (part.count == 0) continue;
+    const std::vector<int64_t> indices(whole.begin() + part.first, whole.begin() + part.first + part.count);
     const Batch host = dataset.batch(split, indices), batch = to_device(host, options.device);
     const std::vector<double> tower_pairs = density_pairs(host, options.count_padding);
     const double batch_pairs = std::accumulate(tower_pairs.begin(), tower_pairs.end(), 0.0);
@@ -125,7 +226,7 @@ Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split spl
     at::Tensor logits;
     for (int64_t draw = 0; draw < options.draws; ++draw) {
       ModelInput input{.batch = batch,
-                       .random = evaluation_stream(options.seed, draw, first),
+                       .random = evaluation_stream(options.seed, draw, first + part.first),
                        .keep_edges = right_edges.defined() || counts_valid};
       std::vector<at::Tensor>& memory = memories[static_cast<size_t>(draw)];
       if (order->is_beginning(first / options.batch_size)) memory.clear();
@@ -156,10 +257,20 @@ Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split spl
     loss += score.loss.item<double>();
     correct += score.correct.item<int64_t>();
     targets += task.objective().count_targets(host);
-    result.examples += batch.size();
     tell_progress();
   }
   if (result.examples == 0) return result;
+  if (options.ranks) {
+    Sums sums(*options.ranks);
+    for (double* const each : {&loss, &valid_pairs, &all_pairs, &right.chosen, &right.right, &right.found,
+                               &entropy.sum, &entropy.count})
+      sums.add(*each);
+    for (int64_t* const each : {&correct, &targets}) sums.add(*each);
+    sums.add(has_masks);
+    for (at::Tensor* const each : {&result.density, &layer_pairs, &valid_edges.counts}) sums.add(*each);
+    sums.finish();
+    if (task.gives_answers()) gather_answers(*options.ranks, answered, answers);
+  }
   if (task.gives_answers()) result.figures = task.figures(answered, answers, split);
   if (has_masks && all_pairs > 0) result.valid_pairs = valid_pairs / all_pairs;
   if (valid_edges.counts.defined())
@@ -177,12 +288,12 @@ Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split spl
                                         .random = evaluation_stream(options.seed, 0, 0),
                                         .stop = options.stop,
                                         .progress = options.progress};
-    std::optional<tasks::Writing> written = task.write(model, split, writing);
+    std::optional<tasks::Writing> written = write_on_first(model, task, split, writing, options.ranks);
     result.complete = written.has_value();
     if (!written) return result;
     result.figures.insert(result.figures.end(), written->figures.begin(), written->figures.end());
     result.texts = std::move(written->texts);
-    result.metric = written->metric;
+    if (written->metric) result.metric = written->metric;  // other ranks than the first have the loss alone
   }
   return result;
 }

@@ -22,12 +22,17 @@
 #include <edgewise/train/optimizer.h>
 #include <edgewise/train/pass_graphs.h>
 #include <edgewise/train/progress.h>
+#include <edgewise/train/ranks.h>
 #include <edgewise/train/snapshot.h>
 #include <edgewise/train/step.h>
 #include <edgewise/train/stop_signal.h>
 #include <edgewise/train/task_kinds.h>
 #include <edgewise/train/weight_average.h>
 
+#include "train/ranks/gradient_buckets.h"
+#include "train/ranks/item_shares.h"
+#include "train/ranks/rank_checks.h"
+#include "train/ranks/run_state.h"
 #include "train/run/first_model.h"
 #include "train/run/kept_checkpoints.h"
 #include "train/run/kept_weights.h"
@@ -72,9 +77,28 @@ void use_threads(const Recipe& recipe) {
   if (recipe.train.threads > 0) at::set_num_threads(static_cast<int>(recipe.train.threads));
 }
 
-// A run that goes on from a checkpoint of its own needs no others.
+// A run that goes on from a checkpoint of its own needs no others; nor does who is told them by another rank.
 bool has_own_weights(const TrainerOptions& options) {
+  if (options.ranks && !options.ranks->is_first()) return true;
   return options.resume && file_exists(RunFolder{.root = options.run_folder}.last());
+}
+
+// The first rank alone reads and writes it.
+RunFolder folder_of(const TrainerOptions& options, const std::string& recipe_toml) {
+  if (options.ranks && !options.ranks->is_first()) return {.root = options.run_folder};
+  return open_run_folder(options.run_folder, recipe_toml, options.resume);
+}
+
+at::Device device_of(const Recipe& recipe, Ranks* ranks) {
+  const at::Device device = parse_device(recipe.train.device);
+  return ranks ? ranks->take_device(recipe.train.device) : device;
+}
+
+// Passes are no longer than a rank's share of the batch.
+int64_t micro_batch_of(const Recipe& recipe, const Ranks* ranks) {
+  if (recipe.train.batch_tokens > 0) return 0;
+  if (!ranks) return recipe.train.micro_batch;
+  return std::min(recipe.train.micro_batch, recipe.train.batch / ranks->size());
 }
 
 Batch next_batch(data::Prefetcher& batches) {
@@ -97,6 +121,7 @@ struct RunningStep {
   HostCopy norm;
   Batch batch;
   RandomStream random;
+  std::shared_ptr<const StepShare> share;  // null: the batch is whole
 };
 
 struct Trainer::State {
@@ -122,15 +147,30 @@ struct Trainer::State {
   KeptCheckpoints last_weights;  // train.average_last
   StepOptions step_options;
   std::optional<PassGraphs> graphs;
-  MetricsWriter metrics;
+  std::optional<MetricsWriter> metrics;  // of the first rank
+  std::optional<GradientBuckets> buckets;
   CheckpointInfo info;   // where the run stands
   bool saved = false;    // whether last.safetensors stands there too
   bool stepped = false;  // whether a step has come to its end
+  bool stopped = false;  // with ranks: whether they have agreed to stop
 
  private:
   void resume();
-  RunningStep begin_step(const Batch& batch);
-  StepReport finish_step(const RunningStep& step);
+  void join_ranks();
+  Ranks* ranks() const { return options.ranks; }
+  bool writes() const { return !ranks() || ranks()->is_first(); }  // the files of the run
+  // Which items of a batch are of which rank.
+  ItemShares shares_of(int64_t items) const {
+    return {.items = items, .micro_batch = step_options.micro_batch, .ranks = ranks()->size()};
+  }
+  // The numbers of the whole batch, of which `batch` is this rank's share; null when a rank has been told to
+  // stop, for then all do.
+  std::shared_ptr<StepShare> whole_of(const Batch& batch);
+  // Whether a signal has asked for the end: this process alone, or any rank, which all ask together.
+  bool is_stopped();
+  RunningStep begin_step(const Batch& batch, std::shared_ptr<const StepShare> share);
+  // told: whether the report is looked at; else it may be of this rank's part alone.
+  StepReport finish_step(const RunningStep& step, bool told);
   // What was done since the last record, for the pace.
   struct Lap {
     Clock::time_point start = Clock::now();
@@ -164,7 +204,8 @@ Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions optio
       task(std::move(task_)),
       options(std::move(options_)),
       recipe_toml(to_toml(recipe)),
-      device((use_threads(recipe), parse_device(recipe.train.device))),
+      device(
+          (use_threads(recipe), check_ranks(recipe, *task, options.ranks), device_of(recipe, options.ranks))),
       model((check_splits(task->data()), check_graphs(recipe, *task),
              first_model(recipe, *task, has_own_weights(options), adopted))),
       optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
@@ -178,23 +219,37 @@ Trainer::State::State(Recipe recipe_, tasks::TaskPtr task_, TrainerOptions optio
                 .initial = recipe.train.initial_rate}),
       snapshot_examples(examples_of_snapshots(recipe, task->data())),
       objective(task->smoothed_objective(recipe.train.label_smoothing)),
-      folder(open_run_folder(options.run_folder, recipe_toml, options.resume)),
+      folder(folder_of(options, recipe_toml)),
       last_weights(folder.root, recipe.train.average_last),
       step_options({.objective = objective.get(),
-                    .micro_batch = recipe.train.batch_tokens > 0 ? 0 : recipe.train.micro_batch,
+                    .micro_batch = micro_batch_of(recipe, options.ranks),
                     .density_weight = recipe.train.density_weight,
                     .count_padding = counts_padding(recipe),
                     .device = device,
                     .precision = parse_precision(recipe.train.precision),
-                    .edge_samples = recipe.train.edge_samples}),
-      metrics(folder.root) {
+                    .edge_samples = recipe.train.edge_samples}) {
+  if (writes()) metrics.emplace(folder.root);
   if (recipe.train.average > 0) average.emplace(*model, recipe.train.average);
   if (recipe.train.cuda_graph) step_options.graphs = &graphs.emplace();
   info.recipe = recipe_toml;
   info.evaluation_pending = !adopted.empty();  // what the weights are worth, before they are changed
-  if (options.resume) resume();
-  check_data(folder, task->data());
-  check_reader(folder, task->data());
+  if (writes()) {
+    if (options.resume) resume();
+    check_data(folder, task->data());
+    check_reader(folder, task->data());
+  }
+  if (ranks()) join_ranks();
+}
+
+// All begin where the first stands.
+void Trainer::State::join_ranks() {
+  share_weights(*ranks(), *model);
+  share_run(*ranks(), optimizer, average ? &*average : nullptr, info, saved);
+  if (!info.memories.empty()) {
+    const ItemShares shares = shares_of(recipe.train.batch);
+    for (at::Tensor& memory : info.memories) memory = shares.rows_of(ranks()->rank(), memory.to(device));
+  }
+  buckets.emplace(*ranks(), *model);
 }
 
 void Trainer::State::resume() {
@@ -209,7 +264,7 @@ void Trainer::State::resume() {
     if (average) average->load_state(std::exchange(info.averages, {}));
     saved = true;
   } else {
-    metrics.truncate_after(-1);
+    metrics->truncate_after(-1);
   }
   if (recipe.train.average_last > 0) last_weights.forget_after(info.step);
   // The mean of weights at a former end is not this run's any more.
@@ -218,12 +273,41 @@ void Trainer::State::resume() {
   TORCH_CHECK_VALUE(info.step <= recipe.train.steps, "train: expected train.steps of at least ", info.step,
                     ", which ", folder.root.string(), " has done already; got ", recipe.train.steps);
   write_description(folder, recipe_toml);
-  metrics.truncate_after(info.step);
+  metrics->truncate_after(info.step);
   // train.steps was moved to where the run stands: the validation of the last step is due.
   if (info.step == recipe.train.steps && !is_recorded("eval")) info.evaluation_pending = true;
 }
 
-RunningStep Trainer::State::begin_step(const Batch& batch) {
+std::shared_ptr<StepShare> Trainer::State::whole_of(const Batch& batch) {
+  RECORD_USER_SCOPE("agree on a step");
+  constexpr size_t kMostTowers = 2;
+  auto share = std::make_shared<StepShare>(count_share(batch, step_options));
+  std::vector<double> pairs = share->pairs;
+  pairs.resize(kMostTowers);
+  at::Tensor sum = at::tensor({static_cast<double>(StopSignal::requested()),
+                               static_cast<double>(share->items), share->targets, pairs[0], pairs[1]},
+                              at::kDouble);
+  ranks()->sum(sum, "step " + std::to_string(info.step));
+  const double* const all = sum.const_data_ptr<double>();
+  if (all[0] > 0) return nullptr;
+  share->items = static_cast<int64_t>(all[1]);
+  share->targets = all[2];
+  share->pairs.assign(all + 3, all + 3 + batch.towers.size());
+  for (const ItemShares::Part& part : shares_of(share->items).parts(ranks()->rank()))
+    share->first_items.push_back(part.first);
+  share->ranks = ranks();
+  share->before_last_pass = [this] { buckets->listen(); };
+  return share;
+}
+
+bool Trainer::State::is_stopped() {
+  if (!ranks() || stopped) return ranks() ? stopped : StopSignal::requested();
+  at::Tensor signals = at::full({1}, static_cast<double>(StopSignal::requested()), at::kDouble);
+  ranks()->sum(signals, "the end of training");
+  return stopped = signals.item<double>() > 0;
+}
+
+RunningStep Trainer::State::begin_step(const Batch& batch, std::shared_ptr<const StepShare> share) {
   const RandomStream random{.seed = static_cast<uint64_t>(recipe.train.seed),
                             .step = static_cast<uint64_t>(info.step),
                             .layer = 0,
@@ -233,7 +317,9 @@ RunningStep Trainer::State::begin_step(const Batch& batch) {
                                              .start = recipe.train.density_start,
                                              .warmup = recipe.train.density_warmup}
                                     .at(info.step);
+  step_options.share = share.get();
   PendingReport report = begin_gradients(*model, batch, step_options, random, &info.memories);
+  if (buckets) buckets->sum();
   RECORD_USER_SCOPE("optimizer");
   optimizer.add_l2(recipe.train.l2);
   const at::Tensor norm = optimizer.gradient_norm();
@@ -241,15 +327,17 @@ RunningStep Trainer::State::begin_step(const Batch& batch) {
   optimizer.step(schedule.at(info.step), norm, recipe.train.grad_clip);
   model->after_step();
   if (average) average->update(info.step + 1);
-  return {std::move(report), std::move(host_norm), batch, random};
+  return {std::move(report), std::move(host_norm), batch, random, std::move(share)};
 }
 
 // A step whose loss or gradient was not finite fails here; with such a gradient it has left the parameters
 // alone.
-StepReport Trainer::State::finish_step(const RunningStep& step) {
+StepReport Trainer::State::finish_step(const RunningStep& step, bool told) {
+  step_options.share = step.share.get();
   StepReport report = step.report.read();
   check_gradient_norm(*model, step.norm.get().item<double>(), step.batch, step_options, step.random);
   stepped = true;
+  if (ranks() && told) report = sum_reports(report, step_options.density_weight, *ranks());
   return report;
 }
 
@@ -275,7 +363,7 @@ void Trainer::State::log_step(const StepReport& report, const Lap& lap) {
                                  {"policy_log_prob", report.policy->log_prob},
                                  {"policy_gradient_variance", report.policy->gradient_variance}});
   }
-  metrics.write(record);
+  metrics->write(record);
 }
 
 EvaluationOptions Trainer::State::evaluation_options() const {
@@ -287,6 +375,7 @@ EvaluationOptions Trainer::State::evaluation_options() const {
   result.device = device;
   result.precision = step_options.precision;
   result.stop = [] { return StopSignal::requested(); };
+  result.ranks = ranks();
   return result;
 }
 
@@ -307,17 +396,18 @@ void Trainer::State::evaluate_validation(Progress& progress) {
   settings.max_examples = recipe.train.eval_batches * settings.batch_size;  // 0 = all
   const Evaluation found = evaluate_shown(progress, "validating", data::Split::kValidation, settings);
   if (!found.complete) return;
-  if (KeptCheckpoints::wants(recipe.train, info.step)) last_weights.add(*model, info);
-  if (!repeated || !is_recorded("eval"))
-    metrics.write(evaluation_record("eval", info.step, data::Split::kValidation, found));
+  if (writes() && KeptCheckpoints::wants(recipe.train, info.step)) last_weights.add(*model, info);
+  if (writes() && (!repeated || !is_recorded("eval")))
+    metrics->write(evaluation_record("eval", info.step, data::Split::kValidation, found));
   const bool is_kept = take_score(recipe.train.keep, found, info);
   info.evaluation_pending = false;
-  if (is_kept) save_checkpoint(folder.best(), *model, nullptr, info);
+  if (is_kept && writes()) save_checkpoint(folder.best(), *model, nullptr, info);
   progress.message(validation_line(info.step, found));
 }
 
 // The graphs of a few validation examples, as they are at this step.
 void Trainer::State::save_snapshot_here() {
+  if (!writes()) return;
   RECORD_USER_SCOPE("snapshot");
   const AveragedWeights weights = averaged();
   const Snapshot snapshot = take_snapshot(*model, task->data(),
@@ -337,22 +427,33 @@ void Trainer::State::save_snapshot_here() {
 void Trainer::State::save_last() {
   RECORD_USER_SCOPE("checkpoint");
   CheckpointInfo whole = info;
+  if (ranks()) {
+    expect_same_weights(*ranks(), *model);
+    const ItemShares shares = shares_of(recipe.train.batch);
+    for (at::Tensor& memory : whole.memories)
+      memory = shares.in_order(ranks()->gather_rows(memory, "gathering what the model remembers"));
+  }
+  saved = true;
+  if (!writes()) return;
   if (average) whole.averages = average->state();
   save_checkpoint(folder.last(), *model, &optimizer, whole);
-  saved = true;
 }
 
 std::optional<Evaluation> Trainer::State::evaluate_test(Progress& progress) {
   RECORD_USER_SCOPE("evaluation");
-  if (recipe.train.average_last > 0) last_weights.save_mean(folder.mean());
-  load_checkpoint(recipe.train.average_last > 0 ? folder.mean() : folder.best(), *model);
+  if (writes()) {
+    if (recipe.train.average_last > 0) last_weights.save_mean(folder.mean());
+    load_checkpoint(recipe.train.average_last > 0 ? folder.mean() : folder.best(), *model);
+  }
+  if (ranks()) share_weights(*ranks(), *model);
   EvaluationOptions settings = evaluation_options();
   settings.count_valid = true;
   settings.writes = true;
   const Evaluation found = evaluate_shown(progress, "testing", data::Split::kTest, settings);
   if (!found.complete) return std::nullopt;
+  if (!writes()) return found;
   save_texts(folder.written(), found.texts);
-  if (!is_recorded("test")) metrics.write(evaluation_record("test", info.step, data::Split::kTest, found));
+  if (!is_recorded("test")) metrics->write(evaluation_record("test", info.step, data::Split::kTest, found));
   return found;
 }
 
@@ -370,7 +471,7 @@ bool Trainer::State::is_recorded(const char* kind) const {
 }
 
 void Trainer::State::discard_unused() {
-  if (options.resume || stepped || file_exists(folder.last())) return;
+  if (!writes() || options.resume || stepped || file_exists(folder.last())) return;
   discard_run_folder(folder);
 }
 
@@ -381,7 +482,7 @@ RunSummary Trainer::State::run() {
                      .total = recipe.train.steps,
                      .start = info.step,
                      .unit = "step",
-                     .style = options.progress ? ProgressStyle::kAuto : ProgressStyle::kNone,
+                     .style = options.progress && writes() ? ProgressStyle::kAuto : ProgressStyle::kNone,
                      .plain_seconds = 10,
                      .transient = false,
                      .out = nullptr,
@@ -403,28 +504,36 @@ RunSummary Trainer::State::run() {
             : task->training_order(recipe.train.batch, static_cast<uint64_t>(recipe.train.seed));
     data::Prefetcher batches(
         [&](int64_t step) {
-          Batch batch = task->data().batch(data::Split::kTrain, order->indices(step));
+          std::vector<int64_t> indices = order->indices(step);
+          if (ranks()) indices = shares_of(std::ssize(indices)).taken_from(indices, ranks()->rank());
+          if (indices.empty()) return Batch();
+          Batch batch = task->data().batch(data::Split::kTrain, indices);
           return device.is_cuda() ? pinned(batch) : batch;
         },
         info.step, recipe.train.steps);
     // A GPU is at one step while the host prepares the next; it is waited for where its numbers are needed.
     std::optional<RunningStep> running;
     Lap lap;
-    while (info.step < recipe.train.steps && !out_of_patience() && !StopSignal::requested()) {
+    while (info.step < recipe.train.steps && !out_of_patience() && (ranks() || !StopSignal::requested())) {
       const Batch batch = next_batch(batches);
+      const std::shared_ptr<const StepShare> share = ranks() ? whole_of(batch) : nullptr;
+      if (ranks() && !share) {
+        stopped = true;
+        break;
+      }
       if (order->is_beginning(info.step)) info.memories.clear();
       std::optional<RunningStep> step;
       try {
-        step.emplace(begin_step(batch));
+        step.emplace(begin_step(batch, share));
       } catch (...) {
-        if (running) finish_step(*running);  // what went wrong first is what to report
+        if (running) finish_step(*running, /*told=*/false);  // what went wrong first is what to report
         throw;
       }
-      if (running) finish_step(*running);
+      if (running) finish_step(*running, /*told=*/false);
       running = std::move(step);
       ++info.step;
       ++lap.steps;
-      lap.examples += batch.size();
+      lap.examples += share ? share->items : batch.size();
       saved = false;
       const bool logged = info.step == 1 || is_due(recipe.train.log_every);
       const bool evaluated = is_due(recipe.train.eval_every),
@@ -433,8 +542,8 @@ RunSummary Trainer::State::run() {
         progress.update(info.step);  // the numbers beside it stay those of the last step that was waited for
         continue;
       }
-      const StepReport report = finish_step(*std::exchange(running, std::nullopt));
-      if (logged) log_step(report, lap);
+      const StepReport report = finish_step(*std::exchange(running, std::nullopt), /*told=*/true);
+      if (logged && writes()) log_step(report, lap);
       progress.update(info.step, step_fields(report, task->metric()));
       if (evaluated) evaluate_validation(progress);
       // A signal that cut the validation short leaves the snapshot to whoever goes on.
@@ -443,7 +552,7 @@ RunSummary Trainer::State::run() {
       if (options.after_step) options.after_step(info.step);
       if (logged || kept) lap = Lap();
     }
-    if (running) finish_step(*running);  // before anything is saved
+    if (running) finish_step(*running, /*told=*/false);  // before anything is saved
   }
   // Whenever the signal came: what it stopped is on disk.
   if (!saved) save_last();
@@ -451,7 +560,7 @@ RunSummary Trainer::State::run() {
   RunSummary summary;
   summary.run_folder = folder.root;
   summary.steps = info.step;
-  if (!StopSignal::requested()) summary.test = evaluate_test(progress);
+  if (!is_stopped()) summary.test = evaluate_test(progress);
   summary.interrupted = !summary.test.has_value();
   if (info.best_metric) summary.best = task->metric().of_score(*info.best_metric);
   summary.best_step = info.best_step;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "command.h"
+#include "doctor/doctor_distributed.h"
 #include "doctor/doctor_explain.h"
 #include "table.h"
 #include "validators.h"
@@ -75,10 +76,10 @@ int run(bool json) {
 }
 
 // Left out of account, a shape would get the answer for no shape at all.
-void expect_explain(const CLI::App& command) {
-  for (const char* name : {"--n", "--dim", "--heads", "--density", "--dtype", "--device"})
-    if (command.count(name) > 0)
-      throw CLI::ValidationError(std::string(name) +
+void expect_explain(const CLI::App& command, bool distributed) {
+  for (const std::string name : {"--n", "--dim", "--heads", "--density", "--dtype", "--device"})
+    if (command.count(name) > 0 && !(distributed && name == "--device"))
+      throw CLI::ValidationError(name +
                                  ": expected it with --explain, which asks about a shape; got it without");
 }
 
@@ -108,12 +109,18 @@ void add_doctor(CLI::App& app, Action& action) {
   command->add_option("--dtype", arguments->dtype, "with --explain: fp32, fp64 or bf16")
       ->capture_default_str()
       ->check(one_of({"fp32", "fp64", "bf16"}));
-  command->add_option("--device", arguments->device, "with --explain: cpu or cuda")
+  command->add_option("--device", arguments->device, "with --explain and --distributed: cpu or cuda")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda"}));
-  command->callback([&action, command, json, explaining, arguments] {
-    if (!*explaining) expect_explain(*command);
-    action = [json, explaining, arguments] { return *explaining ? explain(*arguments, *json) : run(*json); };
+  auto distributed = std::make_shared<bool>(false);
+  command->add_flag("--distributed", *distributed,
+                    "under torchrun: whether all ranks meet, are alike, add up right, and how fast");
+  command->callback([&action, command, json, explaining, distributed, arguments] {
+    if (!*explaining) expect_explain(*command, *distributed);
+    action = [json, explaining, distributed, arguments] {
+      if (*distributed) return check_distributed(arguments->device);
+      return *explaining ? explain(*arguments, *json) : run(*json);
+    };
   });
 }
 

@@ -12,6 +12,8 @@
 
 namespace edgewise::train {
 
+class Ranks;
+
 struct EvaluationOptions {
   int64_t batch_size = 32;
   uint64_t seed = 0;
@@ -29,6 +31,9 @@ struct EvaluationOptions {
   std::function<void(int64_t done, int64_t total)> progress;
   // Told the answers to every batch: examples of the split, and logits, averaged over the draws.
   std::function<void(const std::vector<int64_t>& indices, const at::Tensor& logits)> answers;
+  // Of several processes that evaluate together, each a part of every batch; all get the whole result. What
+  // the model writes is written by the first one. `answers` is told this process's part.
+  Ranks* ranks = nullptr;
 };
 
 // Of a model that chooses edges by a policy: the task's metric with edges that are drawn, and with the

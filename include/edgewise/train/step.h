@@ -15,6 +15,19 @@
 namespace edgewise::train {
 
 class PassGraphs;
+class Ranks;
+
+// Of a process that does a part of a step: what it must know of the whole.
+struct StepShare {
+  std::vector<int64_t> first_items;  // of its micro-batches, each in the whole batch
+  int64_t items = 0;                 // of the whole batch
+  double targets = 0;                // Objective::count_targets of it
+  std::vector<double> pairs;         // per tower, what its density is divided by
+  Ranks* ranks = nullptr;
+  // Called before the last pass, whose backward makes the gradients whole one after the other; not where
+  // passes are replayed from graphs.
+  std::function<void()> before_last_pass = {};
+};
 
 struct StepOptions {
   const tasks::Objective* objective = &tasks::cross_entropy();
@@ -28,6 +41,9 @@ struct StepOptions {
   int64_t edge_samples =
       1;  // draws of the edges per item, for sources that learn by reward; gradients are averaged
   PassGraphs* graphs = nullptr;  // replays passes that it has recorded (edgewise/train/pass_graphs.h)
+  // Of one of several processes: the batch is its part of a larger one, and so are gradient and report, which
+  // add up to those of the whole. A part may be empty.
+  const StepShare* share = nullptr;
 };
 
 // How a source that learns by reward fares, over the items and draws of a step.
@@ -75,6 +91,11 @@ PendingReport begin_gradients(Model& model, const Batch& batch, const StepOption
 // The same, and reads the report.
 StepReport accumulate_gradients(Model& model, const Batch& batch, const StepOptions& options,
                                 const RandomStream& random, std::vector<at::Tensor>* memories = nullptr);
+
+// Targets and pairs of a part of a batch, from which those of the whole are summed.
+StepShare count_share(const Batch& part, const StepOptions& options);
+// The sum of the reports that all processes have of their parts. All call it.
+StepReport sum_reports(const StepReport& report, double density_weight, Ranks& ranks);
 
 // Throws the same error when the model's gradients are not finite.
 void check_gradient_norm(Model& model, double norm, const Batch& batch, const StepOptions& options,

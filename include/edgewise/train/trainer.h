@@ -6,11 +6,17 @@
 //               checkpoints/best.safetensors (model)
 //
 // A run whose first step fails takes its folder away again.
+//
+// Several processes train one run together, each on its share of every batch: all of them make a Trainer with
+// the same recipe and their Ranks. The first one alone reads and writes the run folder. Edges and the order
+// of batches are those of a single process, whatever the number of ranks, and so is ordinary dropout where
+// train.micro_batch is at most the batch over the ranks.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <edgewise/models/model.h>
 #include <edgewise/train/evaluate.h>
+#include <edgewise/train/ranks.h>
 #include <edgewise/train/recipe.h>
 
 #include <cstdint>
@@ -30,6 +36,7 @@ struct TrainerOptions {
   bool resume = false;    // continue what the folder holds; an empty folder starts afresh
   bool progress = false;  // progress on standard error
   std::function<void(int64_t steps)> after_step;  // called with the number of finished steps
+  Ranks* ranks = nullptr;                         // null: this process trains alone
 };
 
 struct RunSummary {

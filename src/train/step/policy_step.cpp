@@ -1,5 +1,7 @@
 #include "train/step/policy_step.h"
 
+#include <edgewise/train/ranks.h>
+
 #include <algorithm>
 
 #include <torch/types.h>
@@ -70,9 +72,23 @@ void PolicyStep::after_backward(std::span<const ModelOutput> draws) {
   }
 }
 
+void PolicyStep::sum_moments() {
+  for (Moments& m : moments_)
+    if (m.sum.defined())
+      for (at::Tensor* const part : {&m.sum, &m.squares}) {
+        at::Tensor host = part->cpu();
+        ranks_->sum(host, "the variance of a policy's gradients");
+        *part = host;
+      }
+}
+
 std::optional<PolicyReport> PolicyStep::finish() {
   if (rewards_.empty()) return std::nullopt;
-  const at::Tensor all = at::cat(rewards_);
+  at::Tensor all = at::cat(rewards_);
+  if (ranks_) {
+    all = ranks_->gather_rows(all, "the rewards of a step");
+    sum_moments();
+  }
   for (const auto& baseline : baselines_) baseline->observe(all);
   std::vector<at::Tensor> scalars;
   for (const PassSums& sums : passes_) {
@@ -82,6 +98,7 @@ std::optional<PolicyReport> PolicyStep::finish() {
   for (const Moments& m : moments_)
     if (m.sum.defined() && total_ >= 2)
       scalars.push_back(((m.squares - m.sum.square() / total_) / (total_ - 1)).sum());
+  for (at::Tensor& scalar : scalars) scalar = scalar.to(rewards_[0].device());
   const at::Tensor read = at::stack(scalars).cpu();  // the only time that the host waits
   const double *next = read.const_data_ptr<double>(), *const end = next + read.numel();
   PolicyReport report;

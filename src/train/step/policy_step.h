@@ -16,8 +16,10 @@ bool asks_for_second_draw(const ModelOutput& output);
 
 class PolicyStep {
  public:
-  // total: items of the whole step, each counted once per draw of its edges.
-  explicit PolicyStep(int64_t total) : total_(static_cast<double>(total)) {}
+  // total: items of the whole step, each counted once per draw of its edges. ranks: where each of several
+  // processes has a part of them.
+  explicit PolicyStep(int64_t total, Ranks* ranks = nullptr)
+      : total_(static_cast<double>(total)), ranks_(ranks) {}
 
   // What to add to the loss for one pass, whose items went through the model once for each of `draws`: the
   // mean over the step of the items' policy losses, and of two draws what compares them.
@@ -25,8 +27,8 @@ class PolicyStep {
   at::Tensor loss(std::span<const ModelOutput> draws, const tasks::Objective& objective, const Batch& part,
                   double targets);
   void after_backward(std::span<const ModelOutput> draws);
-  // Tells the baselines this step's rewards: only now, so that no baseline contains the reward it is compared
-  // with.
+  // Tells the baselines this step's rewards, of all ranks: only now, so that no baseline contains the reward
+  // it is compared with. Of the report all but the variance is this rank's share.
   std::optional<PolicyReport> finish();
 
  private:
@@ -41,7 +43,11 @@ class PolicyStep {
     size_t layers = 0;
   };
 
+  // Of all ranks.
+  void sum_moments();
+
   double total_;
+  Ranks* ranks_;
   std::vector<PassSums> passes_;
   std::vector<at::Tensor> rewards_;
   std::vector<std::shared_ptr<RewardStatistics>> baselines_;
