@@ -156,7 +156,7 @@ Evaluation run_evaluation(Model& model, const tasks::Task& task, data::Split spl
     loss += score.loss.item<double>();
     correct += score.correct.item<int64_t>();
     targets += task.objective().count_targets(host);
-    result.examples += batch.size();
+    result.examples += std::ssize(indices);  // an item may hold several: graphs side by side
     tell_progress();
   }
   if (result.examples == 0) return result;
