@@ -8,6 +8,8 @@
 
 #include <ostream>
 
+#include "graph/repeated_heads.h"
+
 namespace edgewise {
 namespace {
 
@@ -21,6 +23,12 @@ void glorot(const at::Tensor& tensor, int64_t in, int64_t out) {
 
 }  // namespace
 
+GraphScores parse_graph_scores(std::string_view name) {
+  if (name == "additive") return GraphScores::kAdditive;
+  if (name == "dot") return GraphScores::kDot;
+  TORCH_CHECK_VALUE(false, "scores: expected additive or dot; got '", name, "'");
+}
+
 GraphAttentionImpl::GraphAttentionImpl(GraphAttentionOptions options_) : options(std::move(options_)) {
   TORCH_CHECK_VALUE(options.in_features > 0 && options.head_dim > 0 && options.heads > 0,
                     "GraphAttention: expected positive in_features, head_dim and heads; got ",
@@ -31,12 +39,16 @@ GraphAttentionImpl::GraphAttentionImpl(GraphAttentionOptions options_) : options
                     " and ", options.attention_dropout);
   const int64_t heads = options.heads, dim = options.head_dim;
   weight = register_parameter("weight", torch::empty({options.in_features, heads * dim}));
-  query_weight = register_parameter("query_weight", torch::empty({heads, dim}));
-  key_weight = register_parameter("key_weight", torch::empty({heads, dim}));
-  query_bias = register_parameter("query_bias", torch::empty({heads}));
-  key_bias = register_parameter("key_bias", torch::empty({heads}));
+  if (options.scores == GraphScores::kDot) {
+    score_weight = register_parameter("score_weight", torch::empty({heads, dim, dim}));
+  } else {
+    query_weight = register_parameter("query_weight", torch::empty({heads, dim}));
+    key_weight = register_parameter("key_weight", torch::empty({heads, dim}));
+    query_bias = register_parameter("query_bias", torch::empty({heads}));
+    key_bias = register_parameter("key_bias", torch::empty({heads}));
+  }
   bias = register_parameter("bias", torch::empty({out_features()}));
-  if (options.skip && options.in_features != out_features())
+  if (options.skip && (options.learned_skip || options.in_features != out_features()))
     skip = register_module("skip", torch::nn::Linear(options.in_features, out_features()));
   if (options.source) register_module("edges", options.source);
   if (options.edge_dim > 0)
@@ -48,10 +60,15 @@ GraphAttentionImpl::GraphAttentionImpl(GraphAttentionOptions options_) : options
 void GraphAttentionImpl::reset_parameters() {
   torch::NoGradGuard no_grad;
   glorot(weight, options.in_features, options.head_dim);  // of a head
-  glorot(query_weight, options.head_dim, 1);
-  glorot(key_weight, options.head_dim, 1);
+  if (score_weight.defined()) {
+    glorot(score_weight, options.head_dim, options.head_dim);
+  } else {
+    glorot(query_weight, options.head_dim, 1);
+    glorot(key_weight, options.head_dim, 1);
+    query_bias.zero_(), key_bias.zero_();
+  }
   if (edge_weight.defined()) glorot(edge_weight, options.in_features, options.edge_dim);
-  for (at::Tensor* each : {&query_bias, &key_bias, &bias}) each->zero_();
+  bias.zero_();
   if (skip.is_empty()) return;
   glorot(skip->weight, options.in_features, out_features());
   skip->bias.zero_();
@@ -78,6 +95,32 @@ at::Tensor GraphAttentionImpl::project(const GraphAttentionInput& input) const {
       .permute({1, 0, 2});
 }
 
+// z [N, H, D], the same as nodes [1, H, N, D], and value [1, H, N, D].
+functional::LearnedAttention GraphAttentionImpl::attend(const at::Tensor& z, const at::Tensor& nodes,
+                                                        const at::Tensor& value, const EdgeChoice& choice,
+                                                        const RandomStream& random) const {
+  const double dropout = is_training() ? options.attention_dropout : 0;
+  if (options.scores == GraphScores::kDot) {
+    functional::EdgeAttentionOptions attention;
+    attention.dropout_p = dropout, attention.random = random;
+    const at::Tensor query = at::matmul(nodes, score_weight), key = nodes.contiguous();
+    const bool shared = choice.edges.shape().heads == 1;
+    const EdgeSet edges = shared ? graph::repeated_heads(choice.edges, options.heads) : choice.edges;
+    if (choice.learner)
+      return functional::edge_attention(query, key, value, edges, *choice.learner, attention);
+    return {functional::edge_attention(query, key, value, edges, attention), {}};
+  }
+  const auto score = [&](const at::Tensor& weights, const at::Tensor& biases) {
+    return ((z * weights).sum(2) + biases).t().unsqueeze(0);  // [1, H, N]
+  };
+  functional::AdditiveAttentionOptions attention;
+  attention.slope = options.slope;
+  attention.dropout_p = dropout, attention.random = random;
+  return functional::additive_edge_attention(score(query_weight, query_bias), score(key_weight, key_bias),
+                                             value, choice.edges, attention,
+                                             choice.learner ? &*choice.learner : nullptr);
+}
+
 AttentionOutput GraphAttentionImpl::forward(const GraphAttentionInput& input) {
   const int64_t heads = options.heads;
   TORCH_CHECK_VALUE(input.relations, "GraphAttention: expected the edges of a graph; got none");
@@ -87,14 +130,12 @@ AttentionOutput GraphAttentionImpl::forward(const GraphAttentionInput& input) {
                     "] or as many sparse features; got ",
                     input.features ? c10::str("features of ", to_string(input.features->rows.shape()))
                                    : c10::str(input.x.sizes()));
-  const at::Tensor z = project(input);  // [N, H, D]
-  const auto score = [&](const at::Tensor& weights, const at::Tensor& biases) {
-    return ((z * weights).sum(2) + biases).t().unsqueeze(0);  // [1, H, N]
-  };
+  const at::Tensor z = project(input);                         // [N, H, D]
   const at::Tensor nodes = z.permute({1, 0, 2}).unsqueeze(0);  // [1, H, N, D]
   const at::Tensor value = torch::dropout(nodes, options.dropout, is_training());
 
-  at::Tensor seen = options.source_learns ? nodes : nodes.narrow(1, 0, 1);  // by the source
+  const bool for_every_head = options.source_learns || options.scores == GraphScores::kDot;
+  at::Tensor seen = for_every_head ? nodes : nodes.narrow(1, 0, 1);  // by the source
   if (edge_weight.defined()) {
     TORCH_CHECK_VALUE(!input.features, "GraphAttention: expected x, which edges are chosen by; got features");
     seen = at::mm(input.x, edge_weight).view({1, -1, heads, options.edge_dim}).permute({0, 2, 1, 3});
@@ -109,13 +150,7 @@ AttentionOutput GraphAttentionImpl::forward(const GraphAttentionInput& input) {
   else
     choice.edges = input.relations->edges;
 
-  functional::AdditiveAttentionOptions attention;
-  attention.slope = options.slope;
-  attention.dropout_p = is_training() ? options.attention_dropout : 0;
-  attention.random = input.random;
-  const auto learned = functional::additive_edge_attention(
-      score(query_weight, query_bias), score(key_weight, key_bias), value, choice.edges, attention,
-      choice.learner ? &*choice.learner : nullptr);
+  const functional::LearnedAttention learned = attend(z, nodes, value, choice, input.random);
   const at::Tensor rows = learned.output.squeeze(0).permute({1, 0, 2});  // [N, H, D]
 
   AttentionOutput result;

@@ -11,7 +11,10 @@ SparseMatrix SparseMatrix::from_csr(int64_t width, at::Tensor offsets, at::Tenso
   SparseMatrix result;
   const EdgeShape shape{1, 1, offsets.size(0) - 1, width};
   result.rows = EdgeSet::from_csr(shape, std::move(offsets), std::move(columns));
-  result.row_values = std::move(values);
+  TORCH_CHECK_VALUE(values.dim() == 1 && values.size(0) == result.rows.edge_count(),
+                    "SparseMatrix: expected a value for each of ", result.rows.edge_count(), " entries; got ",
+                    values.sizes());
+  result.row_values = std::move(values).contiguous();
   const graph::TransposedEdges& turned = graph::EdgePlan::of(result.rows).transposed();
   result.columns =
       EdgeSet::from_trusted_csr({1, 1, width, shape.queries}, turned.column_offsets, turned.row_indices);

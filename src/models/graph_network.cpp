@@ -35,11 +35,13 @@ GraphNetworkImpl::GraphNetworkImpl(GraphNetworkOptions options_) : options(std::
     // Sparse features are as wide as a dictionary; nobody adds them to a layer's output.
     layer.skip =
         !is_first && (options.skip == GraphSkip::kAll || (options.skip == GraphSkip::kHidden && !is_last));
+    layer.learned_skip = options.learned_skip;
+    layer.scores = options.scores;
     if (options.edges) layer.source = options.edges(index);
     layer.source_learns = options.edges_learn;
     if (options.edges_learn && layer.head_dim != options.dim / options.heads) {
       TORCH_CHECK_VALUE(!is_first, "GraphNetwork: expected at least two layers with edges that are learned");
-      layer.edge_dim = options.dim / options.heads;
+      if (options.edges_see_heads) layer.edge_dim = options.dim / options.heads;
     }
     layers.emplace_back(std::move(layer));
     list->push_back(layers.back());

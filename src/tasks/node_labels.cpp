@@ -3,6 +3,8 @@
 #include <torch/nn/functional.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace edgewise::tasks {
@@ -51,7 +53,11 @@ double roc_auc(const std::vector<double>& answers, const std::vector<int64_t>& l
                     answers.size(), " and ", labels.size());
   std::vector<size_t> order;
   for (size_t n = 0; n < labels.size(); ++n)
-    if (labels[n] == 0 || labels[n] == 1) order.push_back(n);
+    if (labels[n] == 0 || labels[n] == 1) {
+      if (std::isnan(answers[n]))
+        return std::numeric_limits<double>::quiet_NaN();  // has no place in an order
+      order.push_back(n);
+    }
   std::ranges::sort(order, {}, [&](size_t n) { return answers[n]; });
   double rank_sum = 0, ones = 0;
   for (size_t begin = 0; begin < order.size();) {
@@ -124,6 +130,7 @@ std::vector<Figure> NodeLabels::figures(const std::vector<int64_t>&, const std::
   if (nodes_.metric() == "roc_auc") return {{"roc_auc", roc_auc(answers, labels)}};
   double right = 0, wrong = 0;
   for (size_t n = 0; n < labels.size(); ++n) {
+    if (labels[n] < 0) continue;
     right += answers[n] > 0 && labels[n] == 1;
     wrong += (answers[n] > 0) != (labels[n] == 1);
   }

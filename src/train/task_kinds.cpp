@@ -16,6 +16,7 @@
 #include <edgewise/tasks/node_labels.h>
 #include <edgewise/tasks/text_answers.h>
 #include <edgewise/tasks/translation.h>
+#include <edgewise/train/attention_kinds.h>
 
 #include <algorithm>
 #include <deque>
@@ -103,10 +104,18 @@ DatasetPtr open_masked_text(const Recipe& recipe) {
 DatasetPtr open_graph(const Recipe& recipe) {
   const DataRecipe& wanted = recipe.data;
   data::GraphData graph = data::load_graph(wanted.path);
+  const AttentionKind& attention = attention_kind(recipe);
   const int64_t split = wanted.split >= 0 ? wanted.split : recipe.train.seed % graph.splits();
-  return std::make_shared<data::GraphNodes>(
-      std::move(graph),
-      data::GraphNodesOptions{.split = split, .normalise = wanted.normalise, .metric = wanted.metric});
+  TORCH_CHECK_VALUE(!attention.joins_graphs || !attention.joins_graphs(recipe) || graph.graphs() == 1 || recipe.train.micro_batch == 1,
+                    "graph: expected train.micro_batch = 1 with attention.kind = ", attention.name,
+                    ", since ", graph.name, " has ", graph.graphs(),
+                    " graphs, and edges beside those of a graph would join the graphs of a batch; found ",
+                    recipe.train.micro_batch);
+  return std::make_shared<data::GraphNodes>(std::move(graph),
+                                            data::GraphNodesOptions{.split = split,
+                                                                    .normalise = wanted.normalise,
+                                                                    .standardise = wanted.standardise,
+                                                                    .metric = wanted.metric});
 }
 
 DatasetPtr open_token_text(const Recipe& recipe) {
@@ -277,7 +286,7 @@ std::vector<TaskKind> builtin_kinds() {
        .meaning = "the labels of a graph's nodes: Cora, Citeseer, your own",
        .open = open_graph,
        .task = make_task<tasks::NodeLabels>,
-       .keys = {"split", "normalise", "metric"},
+       .keys = {"split", "normalise", "standardise", "metric"},
        .path = "the folder that 'edgewise data graph' filled, or a graph in safetensors; found none; set it "
                "with --set data.path=DATA",
        .is_graph = true},

@@ -30,20 +30,30 @@ GraphNetworkOptions small_options() {
   return options;
 }
 
-// A layer as the paper has it, over the whole matrix.
-at::Tensor dense_layer(GraphAttentionImpl& layer, const at::Tensor& x) {
+// A layer as the paper has it, over the whole matrix. With dropout the global generator is asked as the layer
+// asks it: x for every head, then z as what is summed; scores read z before its dropout.
+at::Tensor dense_layer(GraphAttentionImpl& layer, const at::Tensor& x, double dropout = 0) {
   at::Tensor mask = torch::eye(7, at::kBool);
   const at::Tensor edges = kit::small_edges().to(at::kLong);
   mask.index_put_({edges.select(1, 0), edges.select(1, 1)}, torch::ones({}, at::kBool));
   mask = mask | mask.t();
-  std::vector<at::Tensor> heads;
-  const int64_t dim = layer.options.head_dim;
-  for (int64_t h = 0; h < layer.options.heads; ++h) {
-    const at::Tensor z = at::mm(x, layer.weight.slice(1, h * dim, (h + 1) * dim));
-    const at::Tensor left = at::mv(z, layer.query_weight[h]) + layer.query_bias[h],
-                     right = at::mv(z, layer.key_weight[h]) + layer.key_bias[h];
-    const at::Tensor scores = at::leaky_relu(left.unsqueeze(1) + right.unsqueeze(0), 0.2);
-    heads.push_back(at::mm(scores.masked_fill(mask.logical_not(), -INFINITY).softmax(1), z));
+  std::vector<at::Tensor> heads, all_z;
+  const int64_t dim = layer.options.head_dim, count = layer.options.heads;
+  const at::Tensor seen = torch::dropout(x.unsqueeze(0).expand({count, -1, -1}), dropout, true);
+  for (int64_t h = 0; h < count; ++h)
+    all_z.push_back(at::mm(seen[h], layer.weight.slice(1, h * dim, (h + 1) * dim)));
+  const at::Tensor values = torch::dropout(at::stack(all_z), dropout, true);
+  for (int64_t h = 0; h < count; ++h) {
+    const at::Tensor& z = all_z[static_cast<size_t>(h)];
+    at::Tensor scores;
+    if (layer.score_weight.defined()) {
+      scores = at::mm(at::mm(z, layer.score_weight[h]), z.t()) / std::sqrt(static_cast<double>(dim));
+    } else {
+      const at::Tensor left = at::mv(z, layer.query_weight[h]) + layer.query_bias[h],
+                       right = at::mv(z, layer.key_weight[h]) + layer.key_bias[h];
+      scores = at::leaky_relu(left.unsqueeze(1) + right.unsqueeze(0), 0.2);
+    }
+    heads.push_back(at::mm(scores.masked_fill(mask.logical_not(), -INFINITY).softmax(1), values[h]));
   }
   const at::Tensor output = layer.options.concatenate ? at::cat(heads, 1) : at::stack(heads).mean(0);
   at::Tensor result = output + layer.bias;
@@ -52,12 +62,16 @@ at::Tensor dense_layer(GraphAttentionImpl& layer, const at::Tensor& x) {
 }
 
 TEST(GraphNetwork, EqualsThePapersEquationsOnDenseMatrices) {
-  for (const bool with_skip : {false, true}) {
+  for (const int form : {0, 1, 2, 3}) {
+    const bool with_skip = form % 2 == 1;
     torch::manual_seed(3);
     GraphNetworkOptions options = small_options();
     options.layers = 3, options.output_heads = 2;
     options.skip = with_skip ? GraphSkip::kAll : GraphSkip::kNone;
+    options.learned_skip = form == 3;
+    options.scores = form >= 2 ? GraphScores::kDot : GraphScores::kAdditive;
     GraphNetwork model(options);
+    EXPECT_EQ(model->layers[1]->skip.is_empty(), form != 3) << "from 6 to 6 numbers";
     model->to(at::kDouble);
     torch::NoGradGuard no_grad;
     for (auto& item : model->named_parameters())
@@ -68,6 +82,28 @@ TEST(GraphNetwork, EqualsThePapersEquationsOnDenseMatrices) {
       if (n < 2) x = torch::elu(x);
     }
     EXPECT_TRUE(at::allclose(model->forward(small_batch()).logits, x.unsqueeze(0), 1e-10, 1e-12));
+  }
+}
+
+// Dropout of x, anew for every head, and of z, behind the scores.
+TEST(GraphAttention, DropsWhatTheAuthorsDrop) {
+  for (const GraphScores scores : {GraphScores::kAdditive, GraphScores::kDot}) {
+    torch::manual_seed(7);
+    GraphAttentionOptions options;
+    options.in_features = 4, options.head_dim = 3, options.heads = 2, options.dropout = 0.5;
+    options.scores = scores;
+    GraphAttention layer(options);
+    layer->to(at::kDouble);
+    const auto graph = kit::small_input();
+    GraphAttentionInput input;
+    input.x = kit::small_features().to(at::kDouble);
+    input.relations = &graph->on(at::kCPU, at::kDouble).relations;
+    torch::NoGradGuard no_grad;
+    torch::manual_seed(9);
+    const at::Tensor found = layer->forward(input).output;
+    torch::manual_seed(9);
+    EXPECT_TRUE(at::allclose(found, dense_layer(*layer, input.x, 0.5), 1e-10, 1e-12));
+    EXPECT_FALSE(at::allclose(found, dense_layer(*layer, input.x), 1e-2, 1e-2));
   }
 }
 

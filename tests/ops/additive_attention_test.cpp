@@ -277,6 +277,40 @@ TEST(AdditiveAttention, ErrorsSayWhatIsExpected) {
               HasSubstr("expected edges of every head with a learner"));
   EXPECT_THAT(message(in.query_score, in.key_score, some_edges(shape), &learner),
               HasSubstr("expected learner.values ["));
+  const EdgeSet edges = some_edges(shape);
+  learner.values = at::zeros({edges.edge_count()});
+  learner.probes = some_edges({1, 2, 9, 12});
+  EXPECT_THAT(message(in.query_score, in.key_score, edges, &learner),
+              HasSubstr("expected probes among the pairs of the edges, [B=1, H=2, L=9, S=11]"));
+  EXPECT_THAT(kit::message_of([&] {
+                functional::additive_edge_attention(at::zeros({1, 0, 9}), at::zeros({1, 0, 11}),
+                                                    at::zeros({1, 0, 11, 8}), EdgeSet::none({1, 0, 9, 11}));
+              }),
+              HasSubstr("expected at least one head"));
+}
+
+TEST(SparseProduct, ErrorsSayWhatIsExpected) {
+  const SparseMatrix matrix =
+      SparseMatrix::from_csr(4, at::tensor({0, 2, 3}, at::kLong), at::tensor({0, 3, 1}, at::kInt),
+                             at::tensor({1., 2., 3.}, at::kFloat));
+  const at::Tensor dense = at::ones({1, 2, 4, 3});
+  const auto product = [&](const SparseMatrix& of) {
+    return functional::sparse_product(of.rows, of.row_values, of.columns, of.column_values, dense);
+  };
+  SparseMatrix fewer = matrix;
+  fewer.columns = EdgeSet::none({1, 1, 4, 2});
+  EXPECT_THAT(kit::message_of([&] { product(fewer); }), HasSubstr("with as many entries; got 3 and 0"));
+  EXPECT_THAT(kit::message_of([&] {
+                SparseMatrix::from_csr(4, at::tensor({0, 2, 3}, at::kLong), at::tensor({0, 3, 1}, at::kInt),
+                                       at::tensor({1., 2.}, at::kFloat));
+              }),
+              HasSubstr("expected a value for each of 3 entries; got [2]"));
+  // Every other number of a tensor: what lies between is not read.
+  SparseMatrix strided = matrix;
+  strided.row_values = at::stack({matrix.row_values, at::full({3}, 99.0)}, 1).select(1, 0);
+  strided.column_values = at::stack({matrix.column_values, at::full({3}, 99.0)}, 1).select(1, 0);
+  ASSERT_FALSE(strided.row_values.is_contiguous());
+  EXPECT_TRUE(at::equal(product(strided), product(matrix)));
 }
 
 }  // namespace

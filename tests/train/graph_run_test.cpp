@@ -104,6 +104,43 @@ TEST(GraphRun, LearnedEdgesAndControlsTrainToo) {
   }
 }
 
+// Edges beside the graph's are as many as graph.extra says, whatever is learned and however weights decay:
+// controls of the same number are controls.
+TEST(GraphRun, LearnedEdgesKeepTheirNumber) {
+  const ScratchFolder scratch;
+  write_graph(scratch / "graph");
+  constexpr double kNodes = 90;
+  // The mean over layers and heads of edges a node; pattern by pattern at the end of a run.
+  const auto edges_a_node = [&](const std::vector<std::string>& overrides, const std::string& name) {
+    return run(recipe_for(scratch, overrides), scratch / name).test->density.mean().item<double>() * kNodes;
+  };
+  const double plain = edges_a_node({"train.steps=1"}, "plain");
+  for (const std::string density : {"0.05", "0.5"}) {
+    const double with = edges_a_node({"attention.kind=graph+sbm", "graph.extra=3", "sbm.clusters=8",
+                                      "sbm.initial_density=" + density, "train.steps=150", "train.l2=5e-3"},
+                                     "sbm" + density);
+    // Ten heads and layers of 270 expected edges: a deviation of at most 16 edges each.
+    EXPECT_NEAR(with - plain, 3, 5 * std::sqrt(270.0 / 5) / kNodes) << density;
+  }
+  for (const std::string kind : {"graph+indexer", "graph+sac"})
+    EXPECT_NEAR(edges_a_node({"attention.kind=" + kind, "graph.extra=3", "train.steps=2"}, kind) - plain, 3,
+                1e-6);
+}
+
+TEST(GraphRun, DotScoresHopsAndLearnedSkipsTrain) {
+  const ScratchFolder scratch;
+  write_graph(scratch / "graph");
+  const RunSummary dot = run(recipe_for(scratch, {"graph.scores=dot"}), scratch / "dot");
+  EXPECT_GT(dot.test->accuracy, 0.8);
+  for (const std::string kind : {"graph+sbm", "graph+indexer", "graph+sac"}) {
+    const RunSummary summary = run(
+        recipe_for(scratch, {"attention.kind=" + kind, "graph.hops=2", "graph.scores=dot", "graph.skip=all",
+                             "graph.learned_skip=true", "model.layers=3", "train.steps=3"}),
+        scratch / kind);
+    EXPECT_TRUE(std::isfinite(summary.test->loss)) << kind;
+  }
+}
+
 // What is kept are the weights of the last validation whose metric and loss were both no worse than ever;
 // the run ends after `patience` validations in a row with both worse.
 TEST(GraphRun, KeepsAndStopsAsTheAuthorsDo) {
@@ -154,6 +191,58 @@ TEST(GraphRecipe, RefusesWhatDoesNotFitAGraph) {
   EXPECT_THAT(kit::message_of([&] { open_task(recipe_for(scratch, {"data.split=3"})); }),
               HasSubstr("expected data.split in [0, 1)"));
   EXPECT_NO_THROW(open_task(recipe_for(scratch, {"data.split=-1", "train.seed=7"})));
+  EXPECT_THAT(message({"train.precision=bf16"}), HasSubstr("expected train.precision = fp32 with a graph"));
+  EXPECT_THAT(message({"train.density_weight=0.1"}), HasSubstr("graph.extra says how many edges"));
+  EXPECT_THAT(message({"graph.hops=2"}), HasSubstr("with edges that are learned; found 2 with graph"));
+  EXPECT_THAT(message({"attention.kind=graph+sbm", "graph.hops=1"}), HasSubstr("graph.hops of at least 2"));
+}
+
+// Graphs that lie side by side in a batch: nothing may join them.
+TEST(GraphRecipe, EdgesBesideTheGraphDoNotJoinGraphs) {
+  const ScratchFolder scratch;
+  write_graph(scratch / "graph");
+  data::GraphData two = data::load_graph(scratch / "graph");
+  const at::Tensor inside = two.edges.select(1, 0).lt(45).eq(two.edges.select(1, 1).lt(45));
+  two.edges = two.edges.index({inside}).contiguous();
+  two.graph_offsets = torch::tensor({0, 45, 90}, at::kLong);
+  data::save_graph(scratch / "graph", two);
+  for (const std::string kind :
+       {"graph+sbm", "graph+sac", "graph+indexer", "graph+random", "graph+nearest"}) {
+    EXPECT_THAT(kit::message_of([&] {
+                  open_task(recipe_for(scratch, {"train.batch=2", "attention.kind=" + kind}));
+                }),
+                HasSubstr("expected train.micro_batch = 1 with attention.kind = " + kind));
+    EXPECT_NO_THROW(open_task(recipe_for(scratch, {"train.batch=1", "attention.kind=" + kind}))) << kind;
+  }
+  EXPECT_NO_THROW(
+      open_task(recipe_for(scratch, {"train.batch=2", "attention.kind=graph+sbm", "graph.hops=2"})));
+  EXPECT_NO_THROW(open_task(recipe_for(scratch, {"train.batch=2", "attention.kind=graph+two_hop"})));
+  // One a batch or both, the answers are the same, and both count as examples.
+  const RunSummary one = run(recipe_for(scratch, {"train.batch=1", "train.steps=4"}), scratch / "one");
+  EXPECT_EQ(one.test->examples, 2);
+  const RunSummary both = run(recipe_for(scratch, {"train.batch=2", "train.steps=4"}), scratch / "both");
+  EXPECT_EQ(both.test->examples, 2);
+}
+
+// Two classes by the area under the curve, and many labels by micro F1.
+TEST(GraphRun, OtherMetricsAndSeveralGraphs) {
+  const ScratchFolder scratch;
+  write_graph(scratch / "graph");
+  data::GraphData graph = data::load_graph(scratch / "graph");
+  graph.classes = 2, graph.labels = graph.labels.clamp_max(1);
+  data::save_graph(scratch / "graph", graph);
+  const RunSummary auc = run(recipe_for(scratch, {"data.metric=roc_auc"}), scratch / "auc");
+  EXPECT_EQ(auc.test->metric->name, "roc_auc");
+  EXPECT_GT(auc.test->value(), 0.85);
+  torch::manual_seed(8);
+  graph.labels =
+      torch::stack({graph.labels == 0, graph.labels == 1, torch::rand({90}) < 0.5}, 1).contiguous();
+  graph.classes = 3;
+  data::save_graph(scratch / "graph", graph);
+  const RunSummary f1 = run(recipe_for(scratch), scratch / "f1");
+  EXPECT_EQ(f1.test->metric->name, "micro_f1");
+  EXPECT_GT(f1.test->value(), 0.6);
+  EXPECT_NE(f1.test->value(), *f1.best) << "of other nodes";
 }
 
 }  // namespace

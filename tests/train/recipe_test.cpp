@@ -133,7 +133,12 @@ Recipe changed_recipe(const std::string& kind) {
     const DataRecipe defaults;
     recipe.data.split = defaults.split;
     recipe.data.normalise = defaults.normalise;
+    recipe.data.standardise = defaults.standardise;
     recipe.data.metric = defaults.metric;
+  } else {
+    recipe.train.precision = "fp32";
+    recipe.train.density_weight = 0;
+    recipe.graph.hops = attention_kind(kind).is_pattern ? 0 : 3;
   }
   recipe.model.token_dropout = text ? 0 : 0.5;
   recipe.data.validation = "own";   // the other way to validate for texts,

@@ -69,4 +69,16 @@ class TwoHopEdges : public ExtraEdges {
   EdgeSet extra(const EdgeRequest& request) override;
 };
 
+// Pairs that a learner may choose among beside the graph: those that it has not, between nodes at most `hops`
+// edges apart; hops = 0: all of them. Looks at every pair, once a graph.
+class BeyondGraph : public EdgeSource {
+ public:
+  explicit BeyondGraph(int64_t hops = 0);
+  EdgeChoice choose(const EdgeRequest& request) override;
+
+ private:
+  int64_t hops_;
+  std::optional<EdgeSet> from_, made_;
+};
+
 }  // namespace edgewise

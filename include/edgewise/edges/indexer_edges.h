@@ -49,6 +49,7 @@ struct IndexerEdgesOptions {
   double least_slope = 0.25;                         // kCounterfactual: SacEdgesOptions::least_slope
   double policy_weight = 1;                          // of the estimator, beside the task loss
   double entropy_weight = 0;
+  EdgeSourcePtr candidates = {};  // choose among the edges of this source only; null = all
 };
 std::ostream& operator<<(std::ostream& stream, const IndexerEdgesOptions& options);
 

@@ -58,6 +58,12 @@ struct SbmEdgesOptions {
   bool self_loops = false;  // of unit 16: the square of a group with itself
   bool count_padding;       // published: padding is sampled and counted in the density
   Sampler sampler = Sampler::kAuto;
+  // Both for nodes without an order, of unit 1, without masks. Edges that a query has on average, whatever is
+  // learned: memberships of the queries are multiplied by a number a head, with which it expects as many
+  // edges beside those of EdgeRequest::relations; 0 = as many as are learned.
+  double edges_per_row = 0;
+  // Choose among the edges of this source only, which gives every head the same; null = all pairs.
+  EdgeSourcePtr candidates = {};
 };
 std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& options);
 
@@ -73,6 +79,8 @@ struct SbmTensors {
 // What SbmEdges with these parameters chooses, without a module. The graph of the choice reaches them.
 EdgeChoice choose_sbm_edges(const SbmEdgesOptions& options, const SbmTensors& tensors,
                             const EdgeRequest& request, bool training);
+
+struct SbmScope;
 
 class SbmEdgesImpl : public EdgeSource {
  public:
@@ -100,6 +108,7 @@ class SbmEdgesImpl : public EdgeSource {
   SbmEdgesImpl(const SbmEdgesOptions& options, const SbmTensors& tensors);  // of which none is a parameter
   EdgeChoice choose_squares(const EdgeRequest& request) const;
   EdgeChoice choose_grown_squares(const EdgeRequest& request) const;
+  EdgeChoice choose_in_scope(const EdgeRequest& request);
   double membership_shift() const;  // logit(sqrt(initial_density))
   at::Tensor as_read(const at::Tensor& nodes) const;
   // Memberships of nodes [B, H, N, D], by one kernel where there is one.
@@ -111,6 +120,8 @@ class SbmEdgesImpl : public EdgeSource {
   };
   Sides sides(const at::Tensor& query_nodes, const at::Tensor& key_nodes,
               const std::optional<at::Tensor>& query_mask, const std::optional<at::Tensor>& key_mask) const;
+
+  std::shared_ptr<SbmScope> scope_;  // of choose_in_scope(): what it has made of a graph, which comes again
 };
 TORCH_MODULE(SbmEdges);
 

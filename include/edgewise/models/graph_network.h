@@ -31,9 +31,14 @@ struct GraphNetworkOptions {
   double attention_dropout = 0.6;
   double slope = 0.2;
   GraphSkip skip = GraphSkip::kNone;
-  bool norm = false;  // LayerNorm before every layer but the first
+  bool learned_skip = false;  // through a layer also where the sizes agree
+  GraphScores scores = GraphScores::kAdditive;
+  bool norm = false;  // LayerNorm before every layer but the first; a skip adds what it gives
   EdgeSourceFactory edges;
-  bool edges_learn = false;  // the sources do; then they see dim / heads numbers a head in every layer
+  bool edges_learn = false;  // the sources do
+  // They look at heads: then they see dim / heads numbers a head in every layer. Else at tokens, of width
+  // dim.
+  bool edges_see_heads = true;
 };
 
 class GraphNetworkImpl : public Model {

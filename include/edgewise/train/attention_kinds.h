@@ -59,6 +59,8 @@ struct AttentionKind {
   std::function<Operations(const Recipe&, const HeadSize&)> cost = {};
   bool takes_squares = false;  // attention.unit may be 16
   bool over_graph = false;     // joins the edges of an input graph, and stands for graphs only
+  // Of these: whether its edges may join graphs that lie side by side in a batch. Empty: they do not.
+  std::function<bool(const Recipe&)> joins_graphs = {};
   // Takes tokens as a set with positions: computes the same where masked ones are left out of the batch.
   bool ignores_places = false;
   // Whether its densities count padding.

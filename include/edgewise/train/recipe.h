@@ -33,6 +33,7 @@ struct DataRecipe {
   double mask_rate = 0.15;
   int64_t split = 0;
   bool normalise = true;
+  bool standardise = false;
   std::string metric = "accuracy";
   bool operator==(const DataRecipe&) const = default;
 };
@@ -91,10 +92,13 @@ struct RandomRecipe {
 struct GraphRecipe {
   int64_t output_heads = 1;
   std::string skip = "none";
+  bool learned_skip = false;
   bool norm = false;
+  std::string scores = "additive";
   double slope = 0.2;
   double drop_edges = 0;
   int64_t extra = 4;
+  int64_t hops = 0;
   bool operator==(const GraphRecipe&) const = default;
 };
 

@@ -14,6 +14,7 @@
 
 #include "data/graphs/graph_parts.h"
 #include "data/readers/compressed.h"
+#include "data/readers/table_lines.h"
 
 namespace edgewise::data {
 namespace {
@@ -98,11 +99,13 @@ void check_masks(const GraphData& graph, const std::string& origin) {
   const std::pair<const char*, const at::Tensor*> masks[] = {{"train_mask", &graph.train_mask},
                                                              {"val_mask", &graph.validation_mask},
                                                              {"test_mask", &graph.test_mask}};
-  const int64_t splits = graph.train_mask.defined() ? graph.train_mask.size(0) : -1;
+  const bool has_splits = graph.train_mask.defined() && graph.train_mask.dim() == 2;
+  const int64_t splits = has_splits ? graph.train_mask.size(0) : -1;
+  for (const auto& [name, mask] : masks) check_tensor(origin, name, *mask, at::kBool, {splits, graph.nodes});
+  TORCH_CHECK_VALUE(splits > 0, origin, ": expected masks [splits, nodes] of one split at least; found none");
   const int32_t* const labels = graph.has_many_labels() ? nullptr : graph.labels.const_data_ptr<int32_t>();
-  std::vector<const char*> taken(static_cast<size_t>(std::max<int64_t>(splits, 0) * graph.nodes));
+  std::vector<const char*> taken(static_cast<size_t>(splits * graph.nodes));
   for (const auto& [name, mask] : masks) {
-    check_tensor(origin, name, *mask, at::kBool, {splits, graph.nodes});
     const bool* const flags = mask->const_data_ptr<bool>();
     for (size_t n = 0; n < taken.size(); ++n) {
       if (!flags[n]) continue;
@@ -190,7 +193,11 @@ GraphData load_graph(const std::filesystem::path& path) {
   graph.feature_values = tensor("features.values");
   graph.edges = tensor("edges");
   const auto kind = file.metadata.find("edges");
-  graph.is_directed = kind != file.metadata.end() && kind->second == kDirected;
+  // Files of others may say nothing, or begin as ours do: "undirected, once", "directed".
+  const std::string edges = kind == file.metadata.end() ? "undirected" : kind->second;
+  graph.is_directed = edges.starts_with("directed");
+  TORCH_CHECK_VALUE(graph.is_directed || edges.starts_with("undirected"), origin,
+                    ": expected edges in its metadata to be undirected or directed; found ", shown(edges));
   graph.labels = tensor("labels");
   if (graph.labels.dim() == 2) graph.labels = graph.labels != 0;
   const auto mask = [&](const char* name) { return tensor(name) != 0; };

@@ -20,7 +20,7 @@ namespace {
 class FieldLines {
  public:
   explicit FieldLines(const std::filesystem::path& path)
-      : bytes_(read(path)), lines_(as_text(bytes_), path) {}
+      : bytes_(read(path)), lines_(without_mark(as_text(bytes_)), path) {}
 
   bool next() {
     std::string_view line;
@@ -34,11 +34,13 @@ class FieldLines {
     ++line_number;
     return true;
   }
+  // A number that fp32 can hold.
   double number(std::string_view field, const char* what) const {
     double value = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(value))
-      lines_.fail("expected ", what, ", a finite number; found ", shown(field));
+    if (error != std::errc() || end != field.data() + field.size() ||
+        !std::isfinite(static_cast<float>(value)))
+      lines_.fail("expected ", what, ", a finite number within 3e38; found ", shown(field));
     return value;
   }
   const TableLines& lines() const { return lines_; }
@@ -47,6 +49,11 @@ class FieldLines {
   int64_t line_number = 0;
 
  private:
+  // Some editors begin a text with a mark of UTF-8.
+  static std::string_view without_mark(std::string_view text) {
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    return text;
+  }
   static std::vector<uint8_t> read(const std::filesystem::path& path) {
     const auto found = find_plain_or_xz(path);
     TORCH_CHECK_VALUE(found, "data graph: expected the file ", path.string(), "; there is none");
@@ -107,12 +114,19 @@ void read_many_labels(const GraphFiles& files, GraphData& graph) {
 
 // ---- features ----
 
+constexpr int64_t kMostFeatures = (int64_t{1} << 31) - 1;  // what a graph's file can say
+
 void read_features(const GraphFiles& files, GraphData& graph) {
   FieldLines lines(files.features);
   FeatureRows rows;
   int64_t dense = -1;  // numbers in the first line
   bool has_columns = false;
   while (lines.next()) {
+    const auto with_columns =
+        std::ranges::count_if(lines.fields, [](auto field) { return field.find(':') != field.npos; });
+    if (with_columns != 0 && with_columns != std::ssize(lines.fields))
+      lines.lines().fail("expected numbers alone, or column:number throughout; found ", with_columns,
+                         " with a column among ", lines.fields.size());
     for (size_t n = 0; n < lines.fields.size(); ++n) {
       const std::string_view field = lines.fields[n];
       const size_t colon = field.find(':');
@@ -123,7 +137,7 @@ void read_features(const GraphFiles& files, GraphData& graph) {
       if (has_columns && !has_column)
         lines.lines().fail("expected column:number, as in the lines before; found ", shown(field));
       const int64_t column = has_column
-                                 ? lines.lines().number(field.substr(0, colon), int64_t{1} << 31, "a column")
+                                 ? lines.lines().number(field.substr(0, colon), kMostFeatures, "a column")
                                  : static_cast<int64_t>(n);
       rows.add(column, lines.number(field.substr(has_column ? colon + 1 : 0), "a feature"));
       graph.features = std::max(graph.features, column + 1);
@@ -231,11 +245,19 @@ void draw_splits(const GraphFiles& files, GraphData& graph) {
     for (auto* flags : {&train, &validation, &test}) flags->resize(first + nodes);
     for (std::vector<size_t>& group : groups) {
       for (size_t n = group.size(); n > 1; --n) std::swap(group[n - 1], group[random() % n]);
-      const auto held = static_cast<size_t>(std::lround(files.hold_out * static_cast<double>(group.size())));
+      // Of a class with few nodes one for each of the three, training first.
+      const auto rounded =
+          static_cast<size_t>(std::lround(files.hold_out * static_cast<double>(group.size())));
+      const size_t held = std::clamp<size_t>(rounded, group.size() >= 3 ? 1 : 0,
+                                             (group.size() - (group.empty() ? 0 : 1)) / 2);
       for (size_t n = 0; n < group.size(); ++n)
         (n < held ? validation : n < 2 * held ? test : train)[first + group[n]] = 1;
     }
   }
+  for (const auto& [name, flags] : {std::pair("validation", &validation), {"test", &test}})
+    TORCH_CHECK_VALUE(std::ranges::find(*flags, 1) != flags->end(), files.labels.string(),
+                      ": expected a class of three nodes at least, of which one is drawn for ", name,
+                      "; found none among ", graph.classes, " classes. Name splits with --splits");
   graph.train_mask = flags_of(train, files.random_splits, graph.nodes);
   graph.validation_mask = flags_of(validation, files.random_splits, graph.nodes);
   graph.test_mask = flags_of(test, files.random_splits, graph.nodes);

@@ -12,7 +12,7 @@ namespace {
 
 // Rows of a mask over nodes, of the graphs one after the other: [their nodes] int64.
 at::Tensor nodes_of(const GraphData& graph, const std::vector<int64_t>& graphs) {
-  std::vector<at::Tensor> parts;
+  std::vector<at::Tensor> parts = {at::empty({0}, at::kLong)};
   for (const int64_t each : graphs)
     parts.push_back(at::arange(graph.graph_offsets[each].item<int64_t>(),
                                graph.graph_offsets[each + 1].item<int64_t>(), at::kLong));
@@ -38,6 +38,47 @@ std::shared_ptr<const InputGraph> input_of(const GraphData& graph, const at::Ten
   return std::make_shared<InputGraph>(std::move(features), edges);
 }
 
+// Features over the sum of their row, which is their size where none is negative.
+void normalise(GraphData& graph) {
+  const at::Tensor degrees = graph.feature_offsets.diff();
+  const at::Tensor rows = at::repeat_interleave(degrees), &values = graph.feature_values;
+  const at::Tensor negative = (values < 0).nonzero();
+  if (negative.size(0) > 0) {
+    const at::Tensor first = negative[0][0];
+    TORCH_CHECK_VALUE(false,
+                      "graph: expected features of at least 0 with data.normalise = true, which divides "
+                      "those of a node by their sum; node ",
+                      rows[first].item<int64_t>(), " of ", graph.name, " has feature ",
+                      graph.feature_columns[first].item<int64_t>(), " = ", values[first].item<float>(),
+                      ". Set data.normalise = false, or data.standardise = true with it");
+  }
+  const at::Tensor sums = at::zeros({graph.nodes}, at::kFloat).index_add(0, rows, values);
+  graph.feature_values = values / at::where(sums == 0, 1.0, sums).to(at::kFloat).index_select(0, rows);
+}
+
+// (x - mean) / deviation of every feature, both over the nodes of `train` and with its whole number as
+// denominator; a feature that never varies there keeps its scale. All entries are stored afterwards.
+void standardise(GraphData& graph, const at::Tensor& train) {
+  TORCH_CHECK_VALUE(train.any().item<bool>(),
+                    "graph: expected training nodes with data.standardise = true, by "
+                    "whose features all are scaled; ",
+                    graph.name, " has none in this split");
+  TORCH_CHECK_VALUE(
+      graph.nodes * graph.features < int64_t{1} << 30,
+      "graph: expected data.standardise = false, or fewer features: it stores every one of every "
+      "node, which are ",
+      graph.nodes, " x ", graph.features);
+  at::Tensor dense = at::zeros({graph.nodes, graph.features}, at::kDouble);
+  dense.index_put_({at::repeat_interleave(graph.feature_offsets.diff()), graph.feature_columns.to(at::kLong)},
+                   graph.feature_values.to(at::kDouble));
+  const at::Tensor rows = dense.index({train});
+  const at::Tensor mean = rows.mean(0), deviation = (rows - mean).square().mean(0).sqrt();
+  dense = (dense - mean) / at::where(deviation == 0, at::ones({}, at::kDouble), deviation);
+  graph.feature_offsets = at::arange(graph.nodes + 1) * graph.features;
+  graph.feature_columns = at::arange(graph.features, at::kInt).repeat({graph.nodes});
+  graph.feature_values = dense.to(at::kFloat).flatten();
+}
+
 }  // namespace
 
 GraphNodes::GraphNodes(GraphData graph, const GraphNodesOptions& options)
@@ -52,13 +93,10 @@ GraphNodes::GraphNodes(GraphData graph, const GraphNodesOptions& options)
                     graph_.has_many_labels() ? "micro_f1, as nodes have any number of labels"
                                              : "accuracy or roc_auc, as nodes have one label",
                     "; got ", metric_);
-  if (options.normalise) {
-    const at::Tensor degrees = graph_.feature_offsets.diff();
-    const at::Tensor rows = at::repeat_interleave(degrees);
-    const at::Tensor sums = at::zeros({graph_.nodes}, at::kFloat).index_add(0, rows, graph_.feature_values);
-    graph_.feature_values =
-        graph_.feature_values / at::where(sums == 0, 1.0, sums).to(at::kFloat).index_select(0, rows);
-  }
+  TORCH_CHECK_VALUE(!options.normalise || !options.standardise,
+                    "graph: expected data.normalise = false with data.standardise = true; got both");
+  if (options.normalise) normalise(graph_);
+  if (options.standardise) standardise(graph_, mask(Split::kTrain));
   for (const Split each : {Split::kTrain, Split::kValidation, Split::kTest}) {
     const at::Tensor asked = mask(each);
     for (int64_t n = 0; n < graph_.graphs(); ++n)
@@ -105,22 +143,20 @@ Batch GraphNodes::batch(Split split, std::span<const int64_t> indices) const {
   const std::lock_guard lock(mutex_);
   const auto found = batches_.find({split, graphs});
   if (found != batches_.end()) return found->second;
-  // Sets of graphs that are drawn anew in every step are not kept.
   Batch batch = make_batch(split, graphs);
-  constexpr size_t kMostKept = 64;
+  // A few at most: where graphs are drawn anew in every step few of them come again.
+  constexpr size_t kMostKept = 8;
   if (batches_.size() >= kMostKept) batches_.clear(), inputs_.clear();
   return batches_[{split, graphs}] = std::move(batch);
 }
 
 std::vector<int64_t> GraphNodes::labels(Split split) const {
-  std::vector<int64_t> result;
-  for (const int64_t each : examples_[static_cast<size_t>(split)]) {
-    const Batch batch = make_batch(split, {each});
-    const at::Tensor flat = batch.labels.to(at::kLong).flatten();
-    result.insert(result.end(), flat.const_data_ptr<int64_t>(),
-                  flat.const_data_ptr<int64_t>() + flat.numel());
-  }
-  return result;
+  const at::Tensor nodes = nodes_of(graph_, examples_[static_cast<size_t>(split)]);
+  const at::Tensor labels = graph_.labels.index_select(0, nodes).to(at::kLong);  // [nodes], or with classes
+  at::Tensor unasked = mask(split).index_select(0, nodes).logical_not();
+  if (graph_.has_many_labels()) unasked = unasked.unsqueeze(1);
+  const at::Tensor flat = labels.masked_fill(unasked, -1).flatten().contiguous();
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
 
 std::vector<Baseline> GraphNodes::baselines(Split split) const {

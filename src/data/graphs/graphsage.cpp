@@ -40,7 +40,12 @@ class NodeNumbers {
  public:
   NodeNumbers(const std::filesystem::path& folder, const std::string& name, int64_t nodes) : nodes_(nodes) {
     const auto found = find_plain_or_xz(folder / (name + "-id_map.json"));
-    if (found) map_ = read_json(*found);
+    if (!found) return;
+    map_ = read_json(*found);
+    TORCH_CHECK_VALUE(map_.is_object(), found->string(),
+                      ": expected an object of numbers by the ids of nodes; "
+                      "found ",
+                      map_.dump().substr(0, 40));
   }
   int32_t of(const json& id, const std::string& where) const {
     return named(id.is_string() ? id.get<std::string>() : id.dump(), where);
@@ -72,12 +77,20 @@ const json& list_in(const json& all, const char* key, const std::string& origin)
   return *found;
 }
 
-bool flag_in(const json& node, const char* key) {
+// A flag that is missing is not set. Some writers have 0 and 1.
+bool flag_in(const json& node, const char* key, const std::string& where) {
   const auto found = node.find(key);
-  return found != node.end() && found->is_boolean() && found->get<bool>();
+  if (found == node.end()) return false;
+  const std::string text = found->dump();
+  const bool is_set = text == "true" || text == "1";
+  TORCH_CHECK_VALUE(is_set || text == "false" || text == "0", where, ": expected ", key,
+                    " to be true or false; found ", text.substr(0, 40));
+  return is_set;
 }
 
-// A class, or a 0 or 1 for each.
+constexpr int64_t kMostClasses = int64_t{1} << 20;
+
+// A class, or a 0 or 1 for each, of every node.
 void read_labels(const std::filesystem::path& file, const NodeNumbers& numbers, GraphData& graph) {
   const json all = read_json(file);
   TORCH_CHECK_VALUE(all.is_object() && !all.empty(), file.string(), ": expected labels by the ids of nodes");
@@ -85,23 +98,91 @@ void read_labels(const std::filesystem::path& file, const NodeNumbers& numbers, 
   graph.classes = has_many ? std::ssize(*all.begin()) : 0;
   std::vector<uint8_t> flags(has_many ? static_cast<size_t>(graph.nodes * graph.classes) : 0);
   std::vector<int32_t> classes(static_cast<size_t>(graph.nodes), -1);
+  std::vector<bool> is_labelled(static_cast<size_t>(graph.nodes));
   for (const auto& [id, label] : all.items()) {
     const auto node = static_cast<size_t>(numbers.named(id, file.string()));
     TORCH_CHECK_VALUE(label.is_array() == has_many && (!has_many || std::ssize(label) == graph.classes),
                       file.string(), ": expected ",
                       has_many ? c10::str("a 0 or 1 for each of ", graph.classes, " classes") : "a class",
                       " of every node; node ", id, " has ", label.dump().substr(0, 40));
+    TORCH_CHECK_VALUE(!is_labelled[node], file.string(), ": node ", id,
+                      " has the number of another one that has a label already");
+    is_labelled[node] = true;
     if (!has_many) {
-      TORCH_CHECK_VALUE(label.is_number_integer() && label.get<int64_t>() >= 0, file.string(),
-                        ": expected a class of node ", id, "; found ", label.dump().substr(0, 40));
+      TORCH_CHECK_VALUE(
+          label.is_number_integer() && label.get<int64_t>() >= 0 && label.get<int64_t>() < kMostClasses,
+          file.string(), ": expected a class of node ", id, ", a whole number below ", kMostClasses,
+          "; found ", label.dump().substr(0, 40));
       classes[node] = label.get<int32_t>();
       graph.classes = std::max<int64_t>(graph.classes, classes[node] + 1);
     }
-    for (size_t n = 0; has_many && n < label.size(); ++n)
-      flags[node * label.size() + n] = label[n].is_number() && label[n].get<double>() != 0;
+    for (size_t n = 0; has_many && n < label.size(); ++n) {
+      const std::string text = label[n].dump();
+      const bool is_set = text == "1" || text == "true" || text == "1.0";
+      TORCH_CHECK_VALUE(is_set || text == "0" || text == "false" || text == "0.0", file.string(),
+                        ": expected a 0 or 1 for every class of node ", id, "; found ", text.substr(0, 40));
+      flags[node * label.size() + n] = is_set;
+    }
   }
+  const auto missing = std::ranges::find(is_labelled, false);
+  TORCH_CHECK_VALUE(missing == is_labelled.end(), file.string(), ": expected a label of each of ",
+                    graph.nodes, " nodes; node number ", missing - is_labelled.begin(), " has none");
   graph.labels =
       has_many ? flags_of(flags, graph.nodes, graph.classes) : tensor_of(std::span<const int32_t>(classes));
+}
+
+std::vector<NodePair> read_links(const json& all, const NodeNumbers& numbers, const std::string& origin) {
+  std::vector<NodePair> result;
+  const json& links = list_in(all, "links", origin);
+  for (size_t n = 0; n < links.size(); ++n) {
+    const std::string where = c10::str(origin, ": link ", n);
+    TORCH_CHECK_VALUE(links[n].is_object() && links[n].contains("source") && links[n].contains("target"),
+                      where, ": expected a source and a target; found ", links[n].dump().substr(0, 40));
+    result.emplace_back(numbers.of(links[n]["source"], where), numbers.of(links[n]["target"], where));
+  }
+  return result;
+}
+
+std::vector<int64_t> read_graph_ids(const std::filesystem::path& file, size_t nodes) {
+  const NpyArray ids = read_npy(read_plain_or_xz(file), file.string());
+  TORCH_CHECK_VALUE(ids.values.size() == nodes, file.string(), ": expected a graph for each of ", nodes,
+                    " nodes; found ", ids.values.size());
+  std::vector<int64_t> result;
+  for (const double id : ids.values) {  // NaN is not at least 0
+    TORCH_CHECK_VALUE(id >= 0 && id < 0x1p31 && id == std::floor(id), file.string(),
+                      ": expected whole numbers of graphs, of at least 0; node ", result.size(), " has ", id);
+    result.push_back(static_cast<int64_t>(id));
+  }
+  return result;
+}
+
+// The graph of every node, counted from 0 in each split, where no file says it. As GAT's authors have it for
+// PPI: the connected components of a split; those of one or two nodes belong to its first graph.
+std::vector<int64_t> joined_components(const std::vector<NodePair>& links,
+                                       const std::vector<int64_t>& splits) {
+  std::vector<size_t> parents(splits.size());
+  std::iota(parents.begin(), parents.end(), size_t{0});
+  const auto root = [&](size_t node) {
+    while (parents[node] != node) node = parents[node] = parents[parents[node]];
+    return node;
+  };
+  for (const auto& [i, j] : links) {
+    const auto from = static_cast<size_t>(i), to = static_cast<size_t>(j);
+    if (splits[from] != splits[to]) continue;
+    const size_t one = root(from), other = root(to);
+    parents[std::max(one, other)] = std::min(one, other);  // a root is the first node of its component
+  }
+  std::vector<size_t> sizes(splits.size());
+  for (size_t node = 0; node < splits.size(); ++node) ++sizes[root(node)];
+  constexpr size_t kLeast = 3;
+  std::vector<int64_t> graphs(splits.size());
+  for (int64_t split = 0; split < 3; ++split) {
+    int64_t next = 0;
+    for (size_t node = 0; node < splits.size(); ++node)
+      if (splits[node] == split && root(node) == node && sizes[node] >= kLeast) graphs[node] = next++;
+  }
+  for (size_t node = 0; node < splits.size(); ++node) graphs[node] = graphs[root(node)];
+  return graphs;
 }
 
 }  // namespace
@@ -134,24 +215,28 @@ GraphData import_graphsage(const std::filesystem::path& folder, const std::strin
   read.features = features.shape[1];
   const NodeNumbers numbers(folder, name, read.nodes);
   read_labels(class_file, numbers, read);
-  // 0 train, 1 validation, 2 test; and the graph of every node, by the file or one for each of the three.
-  std::vector<int64_t> splits(nodes.size()), graphs(nodes.size());
+  // 0 train, 1 validation, 2 test.
+  std::vector<int64_t> splits(nodes.size(), -1);
   for (size_t n = 0; n < nodes.size(); ++n) {
-    const json id = nodes[n].contains("id") ? nodes[n]["id"] : json(n);
-    const auto node = static_cast<size_t>(numbers.of(id, c10::str(origin, ": node ", n)));
-    splits[node] = flag_in(nodes[n], "test") ? 2 : flag_in(nodes[n], "val") ? 1 : 0;
+    const std::string where = c10::str(origin, ": node ", n);
+    const json id = nodes[n].is_object() && nodes[n].contains("id") ? nodes[n]["id"] : json(n);
+    const auto node = static_cast<size_t>(numbers.of(id, where));
+    TORCH_CHECK_VALUE(splits[node] < 0, where, ": the id ", id.dump().substr(0, 40),
+                      " has the number of a node before it, ", node);
+    const bool validation = flag_in(nodes[n], "val", where), test = flag_in(nodes[n], "test", where);
+    TORCH_CHECK_VALUE(!validation || !test, where, ": expected val or test; found both");
+    splits[node] = test ? 2 : validation ? 1 : 0;
   }
-  graphs = splits;
-  if (const auto found = find_plain_or_xz(folder / (name + "-graph_id.npy"))) {
-    const NpyArray ids = read_npy(read_plain_or_xz(*found), found->string());
-    TORCH_CHECK_VALUE(ids.values.size() == nodes.size(), found->string(), ": expected a graph for each of ",
-                      nodes.size(), " nodes; found ", ids.values.size());
-    for (size_t n = 0; n < graphs.size(); ++n) graphs[n] = static_cast<int64_t>(ids.values[n]);
-  }
+  const std::vector<NodePair> links = read_links(all, numbers, origin);
+  const auto id_file = find_plain_or_xz(folder / (name + "-graph_id.npy"));
+  const std::vector<int64_t> graphs =
+      id_file ? read_graph_ids(*id_file, nodes.size()) : joined_components(links, splits);
   // Nodes of a graph together, in their order.
   std::vector<size_t> order(nodes.size()), place(nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t n) { return std::pair(graphs[n], splits[n]); });
+  std::ranges::stable_sort(order, {}, [&](size_t n) {
+    return id_file ? std::pair(graphs[n], splits[n]) : std::pair(splits[n], graphs[n]);
+  });
   for (size_t n = 0; n < order.size(); ++n) place[order[n]] = n;
   std::vector<int64_t> offsets;
   FeatureRows rows;
@@ -160,7 +245,8 @@ GraphData import_graphsage(const std::filesystem::path& folder, const std::strin
   std::vector<int32_t> classes;
   for (size_t n = 0; n < order.size(); ++n) {
     const size_t node = order[n];
-    if (n == 0 || graphs[node] != graphs[order[n - 1]]) offsets.push_back(static_cast<int64_t>(n));
+    if (n == 0 || graphs[node] != graphs[order[n - 1]] || (!id_file && splits[node] != splits[order[n - 1]]))
+      offsets.push_back(static_cast<int64_t>(n));
     for (int64_t column = 0; column < read.features; ++column) {
       const double value =
           features.values[node * static_cast<size_t>(read.features) + static_cast<size_t>(column)];
@@ -177,13 +263,8 @@ GraphData import_graphsage(const std::filesystem::path& folder, const std::strin
   }
   offsets.push_back(read.nodes);
   std::vector<NodePair> pairs;
-  const json& links = list_in(all, "links", origin);
-  for (size_t n = 0; n < links.size(); ++n) {
-    const std::string where = c10::str(origin, ": link ", n);
-    TORCH_CHECK_VALUE(links[n].contains("source") && links[n].contains("target"), where,
-                      ": expected a source and a target; found ", links[n].dump().substr(0, 40));
-    const auto from = static_cast<size_t>(numbers.of(links[n]["source"], where)),
-               to = static_cast<size_t>(numbers.of(links[n]["target"], where));
+  for (const auto& [i, j] : links) {
+    const auto from = static_cast<size_t>(i), to = static_cast<size_t>(j);
     if (graphs[from] == graphs[to] && splits[from] == splits[to])
       pairs.emplace_back(static_cast<int32_t>(place[from]), static_cast<int32_t>(place[to]));
   }

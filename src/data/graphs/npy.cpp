@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
-#include <regex>
+#include <string_view>
 
 #include "data/readers/compressed.h"
+#include "data/readers/table_lines.h"
 
 namespace edgewise::data {
 namespace {
@@ -19,13 +22,38 @@ void widen(const uint8_t* from, std::vector<double>& values) {
   }
 }
 
-// The text behind 'key': in the header, which is a dictionary of Python.
-std::string entry(const std::string& header, const std::string& pattern, const std::string& origin) {
-  std::smatch found;
-  TORCH_CHECK_VALUE(std::regex_search(header, found, std::regex(pattern)), origin,
+// What stands behind 'key': in a header, which is a dictionary of Python, between `open` and `close`; with no
+// `open` all up to `close`.
+std::string_view entry(std::string_view header, std::string_view key, std::string_view open, char close,
+                       const std::string& origin) {
+  const auto skip_blanks = [&](size_t at) {
+    return std::min(header.find_first_not_of(' ', at), header.size());
+  };
+  const std::string quoted = "'" + std::string(key) + "':";
+  size_t at = header.find(quoted);
+  bool good = at != std::string_view::npos;
+  if (good) at = skip_blanks(at + quoted.size());
+  good = good && header.substr(at, open.size()) == open;
+  const size_t end = good ? header.find(close, at + open.size()) : std::string_view::npos;
+  TORCH_CHECK_VALUE(end != std::string_view::npos, origin,
                     ": expected a header of numpy with descr, fortran_order and shape; found ",
-                    header.substr(0, 80));
-  return found[1];
+                    shown(header));
+  return header.substr(at + open.size(), end - at - open.size());
+}
+
+// "4, 2" as numbers of at most 2^31 - 1.
+std::vector<int64_t> sizes_of(std::string_view text, const std::string& origin) {
+  std::vector<int64_t> sizes;
+  for (size_t at = 0; (at = text.find_first_not_of(" ,", at)) != std::string_view::npos;) {
+    int32_t size = -1;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), size);
+    TORCH_CHECK_VALUE(error == std::errc() && size >= 0 && sizes.size() < 2, origin,
+                      ": expected at most two dimensions, each below 2^31; found (",
+                      std::string(text.substr(0, 80)), ")");
+    sizes.push_back(size);
+    at = static_cast<size_t>(end - text.data());
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -38,25 +66,21 @@ NpyArray read_npy(std::span<const uint8_t> bytes, const std::string& origin) {
   if (!is_old) length |= size_t{bytes[10]} << 16 | size_t{bytes[11]} << 24;
   const size_t begin = is_old ? 10 : 12;
   TORCH_CHECK_VALUE(bytes.size() >= begin + length, origin, ": the file ends in its header");
-  const std::string header(as_text(bytes.subspan(begin, length)));
-  const std::string kind = entry(header, "'descr': *'([^']*)'", origin),
-                    order = entry(header, "'fortran_order': *(True|False)", origin),
-                    sizes = entry(header, "'shape': *\\(([0-9, ]*)\\)", origin);
+  const std::string_view header = as_text(bytes.subspan(begin, length));
+  const std::string_view kind = entry(header, "descr", "'", '\'', origin),
+                         order = entry(header, "fortran_order", "", ',', origin);
   TORCH_CHECK_VALUE(order == "False", origin, ": expected an array in C order; found Fortran's");
   NpyArray result;
+  result.shape = sizes_of(entry(header, "shape", "(", ')', origin), origin);
   int64_t count = 1;
-  const std::regex number("[0-9]{1,12}");
-  for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it) {
-    result.shape.push_back(std::stoll(it->str()));
-    count *= result.shape.back();
-  }
-  TORCH_CHECK_VALUE(result.shape.size() <= 2 && count < int64_t{1} << 40, origin,
-                    ": expected at most two dimensions; found (", sizes, ")");
+  for (const int64_t size : result.shape) count *= size;  // below 2^62
   const bool is_known = kind == "<f8" || kind == "<f4" || kind == "<i8" || kind == "<i4";
-  TORCH_CHECK_VALUE(is_known, origin, ": expected int32, int64, float32 or float64; found ", kind);
+  TORCH_CHECK_VALUE(is_known, origin, ": expected int32, int64, float32 or float64; found ", shown(kind));
   const auto data = bytes.subspan(begin + length);
-  TORCH_CHECK_VALUE(static_cast<int64_t>(data.size()) == count * (kind[2] - '0'), origin, ": expected ",
-                    count, " numbers of ", kind[2], " bytes; found ", data.size(), " bytes");
+  TORCH_CHECK_VALUE(data.size() % static_cast<size_t>(kind[2] - '0') == 0 &&
+                        static_cast<int64_t>(data.size()) / (kind[2] - '0') == count,
+                    origin, ": expected ", count, " numbers of ", kind[2], " bytes; found ", data.size(),
+                    " bytes");
   result.values.resize(static_cast<size_t>(count));
   if (kind == "<f8") widen<double>(data.data(), result.values);
   if (kind == "<f4") widen<float>(data.data(), result.values);

@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -22,6 +23,7 @@ class Machine {
  public:
   Machine(std::span<const uint8_t> bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
 
+  // No value is more than kDeepest deep: freeing it goes down as far.
   PicklePtr run() {
     while (true) {
       const uint8_t code = take(1)[0];
@@ -54,7 +56,17 @@ class Machine {
     return text;
   }
 
+  static constexpr int kDeepest = 64;
+
   void push(PicklePtr value) { stack_.push_back(std::move(value)); }
+  // `inner` becomes a part of `outer`. Python fills a value before it puts it into another, so that the depth
+  // of what is held never changes.
+  void hold(PickleValue& outer, const PicklePtr& inner) {
+    if (outer.is_held || &outer == inner.get()) fail("expected a value to be filled before another holds it");
+    outer.depth = std::max(outer.depth, inner->depth + 1);
+    if (outer.depth > kDeepest) fail("expected values at most ", kDeepest, " deep in one another");
+    inner->is_held = true;
+  }
   void push_number(int64_t number) {
     push(make(Kind::kNumber));
     stack_.back()->number = number;
@@ -86,7 +98,11 @@ class Machine {
   void push_tuple(size_t count) {
     PicklePtr tuple = make(Kind::kList);
     tuple->items.resize(count);
-    while (count > 0) tuple->items[--count] = pop();
+    while (count > 0) {
+      PicklePtr item = pop();
+      hold(*tuple, item);
+      tuple->items[--count] = std::move(item);
+    }
     push(std::move(tuple));
   }
   void call() {
@@ -94,15 +110,18 @@ class Machine {
     if (called->kind != Kind::kClass) fail("expected a call of a Python class");
     // The only containers among them: a dictionary with a default.
     PicklePtr result = make(called->bytes == "collections defaultdict" ? Kind::kDict : Kind::kObject);
+    hold(*result, called), hold(*result, arguments);
     result->items = {called, arguments};
     push(std::move(result));
   }
   void set_items(const std::vector<PicklePtr>& items) {
     if (items.size() % 2 != 0 || top().kind != Kind::kDict) fail("expected keys with values of a dictionary");
+    for (const PicklePtr& item : items) hold(top(), item);
     for (size_t n = 0; n < items.size(); n += 2) top().entries.emplace_back(items[n], items[n + 1]);
   }
   void append(const std::vector<PicklePtr>& items) {
     if (top().kind != Kind::kList) fail("expected a list to append to");
+    for (const PicklePtr& item : items) hold(top(), item);
     top().items.insert(top().items.end(), items.begin(), items.end());
   }
 
@@ -158,6 +177,7 @@ void Machine::step(uint8_t code) {
     case 't': {  // TUPLE
       PicklePtr tuple = make(Kind::kList);
       tuple->items = since_mark();
+      for (const PicklePtr& item : tuple->items) hold(*tuple, item);
       return push(std::move(tuple));
     }
     case 'N':
@@ -196,6 +216,7 @@ void Machine::step(uint8_t code) {
       return call();
     case 'b': {  // BUILD
       const PicklePtr state = pop();
+      hold(top(), state);
       top().state = state;
       return;
     }
@@ -281,8 +302,15 @@ PickledMatrix pickled_matrix(const PickleValue& value, const std::string& origin
                     ": expected a matrix of scipy in compressed rows (csr_matrix)");
   const PickleValue& shape = value.state->at("_shape", origin);
   TORCH_CHECK_VALUE(shape.items.size() == 2, origin, ": expected a matrix of two dimensions");
+  for (const PicklePtr& size : shape.items)
+    TORCH_CHECK_VALUE(size->kind == Kind::kNumber && size->number >= 0 && size->number < int64_t{1} << 31,
+                      origin, ": expected a matrix of fewer than 2^31 rows and columns; found ",
+                      size->kind == Kind::kNumber ? std::to_string(size->number) : "another value");
   const auto numbers = [&](const char* name) {
     const PickledArray array = pickled_array(value.state->at(name, origin), origin);
+    for (const double each : array.values)  // not NaN either
+      TORCH_CHECK_INDEX(each >= 0 && each < 0x1p53, origin, ": expected ", name,
+                        " of whole numbers of at least 0; found ", each);
     return std::vector<int64_t>(array.values.begin(), array.values.end());
   };
   PickledMatrix result{.rows = shape.items[0]->number,

@@ -24,6 +24,8 @@ struct PickleValue {
   std::vector<PicklePtr> items;                          // kList, with tuples; kObject: its class, arguments
   std::vector<std::pair<PicklePtr, PicklePtr>> entries;  // kDict, and what is set in an object
   PicklePtr state;                                       // kObject: what BUILD gave it
+  int depth = 0;                                         // of the values within values that it holds
+  bool is_held = false;                                  // by another
 
   // The value of a key; throws where there is none.
   const PickleValue& at(std::string_view key, const std::string& origin) const;

@@ -1,14 +1,12 @@
 #include <edgewise/edges/graph_edges.h>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <bit>
 
+#include "edges/graph/graph_requests.h"
 #include "edges/range_edges.h"
 #include "graph/repeated_heads.h"
-#include "ops/streams.h"
 
 namespace edgewise {
 namespace {
@@ -20,10 +18,6 @@ const EdgeRelations& relations_in(const EdgeRequest& request, const char* name) 
   return *request.relations;
 }
 
-bool is_same(const std::optional<EdgeSet>& one, const EdgeSet& other) {
-  return one && one->col_indices().is_same(other.col_indices());
-}
-
 // [1, 1, N, N] from places i * N + j, in any order and any number of times.
 EdgeSet from_places(const at::Tensor& places, int64_t nodes) {
   const at::Tensor sorted = std::get<0>(at::_unique(places, /*sorted=*/true));
@@ -31,12 +25,6 @@ EdgeSet from_places(const at::Tensor& places, int64_t nodes) {
   return EdgeSet::from_trusted_csr({1, 1, nodes, nodes},
                                    at::searchsorted(rows, at::arange(nodes + 1, places.options())),
                                    sorted.remainder(std::max<int64_t>(nodes, 1)).to(at::kInt));
-}
-
-// For draws that a request's random stream decides.
-at::Generator generator_of(const EdgeRequest& request) {
-  const at::Tensor key = ops::stream_keys(request.random, kernels::Purpose::kEdges, {1, 1, 0, 0});
-  return at::detail::createCPUGenerator(std::bit_cast<uint64_t>(key.item<int64_t>()));
 }
 
 // The `count` largest scores of every row above 0, as pairs that `known` has not. scores [rows, N] of the
@@ -57,6 +45,22 @@ at::Tensor known_rows(const EdgeSet& edges, int64_t first, int64_t last) {
   return mask.index_put_({rows, columns.slice(0, begin, end).to(at::kLong)}, at::ones({}, mask.options()));
 }
 
+// [N, N] float, sparse: 1 where column j attends to row i, without loops. It stands first in products.
+at::Tensor turned_neighbours(const EdgeSet& edges) {
+  const at::Tensor rows = edges.edge_rows(), columns = edges.col_indices().to(at::kLong);
+  const at::Tensor keep = rows.ne(columns);
+  const int64_t nodes = edges.shape().queries;
+  return at::sparse_coo_tensor(at::stack({columns.masked_select(keep), rows.masked_select(keep)}),
+                               at::ones({keep.sum().item<int64_t>()}, rows.options().dtype(at::kFloat)),
+                               {nodes, nodes})
+      .coalesce();
+}
+
+// Of every row of hop [R, N], the sum of its nodes' neighbours.
+at::Tensor one_step(const at::Tensor& turned, const at::Tensor& hop) {
+  return at::mm(turned, hop.t()).t();
+}
+
 constexpr int64_t kRowsAtOnce = 512;
 
 }  // namespace
@@ -70,12 +74,12 @@ EdgeChoice GraphEdges::choose(const EdgeRequest& request) {
   const EdgeSet& edges = relations.edges;
   const int64_t heads = request.shape().heads;
   if (drop_ > 0 && is_training()) {
-    at::Generator generator = generator_of(request);
+    at::Generator generator = request_generator(request, kernels::Purpose::kEdges);
     const at::Tensor kept = at::rand({edges.edge_count()}, generator, at::kFloat).to(edges.device()) >= drop_;
     const at::Tensor rows = edges.edge_rows();  // a loop's column is its row
     return plain_choice(graph::repeated_heads(edges.kept(kept | rows.eq(edges.col_indices())), heads));
   }
-  if (!is_same(from_, edges) || repeated_->shape().heads != heads) {
+  if (!are_same_edges(from_, edges) || repeated_->shape().heads != heads) {
     from_ = edges;
     repeated_ = graph::repeated_heads(edges, heads);
   }
@@ -90,7 +94,7 @@ EdgeChoice ExtraEdges::choose(const EdgeRequest& request) {
   const EdgeSet& edges = relations_in(request, "ExtraEdges").edges;
   const int64_t heads = request.shape().heads;
   if (is_drawn()) return plain_choice(graph::repeated_heads(extra(request), heads));
-  if (!is_same(from_, edges) || made_->shape().heads != heads) {
+  if (!are_same_edges(from_, edges) || made_->shape().heads != heads) {
     from_ = edges;
     made_ = graph::repeated_heads(extra(request), heads);
   }
@@ -100,7 +104,7 @@ EdgeChoice ExtraEdges::choose(const EdgeRequest& request) {
 EdgeSet RandomExtraEdges::extra(const EdgeRequest& request) {
   const EdgeSet& edges = request.relations->edges;
   const int64_t nodes = edges.shape().queries;
-  at::Generator generator = generator_of(request);
+  at::Generator generator = request_generator(request, kernels::Purpose::kEdges);
   const at::Tensor columns = at::randint(0, nodes, {nodes, count_}, generator, at::kLong),
                    rows = at::arange(nodes).unsqueeze(1);
   return from_places((rows * nodes + columns).flatten().to(edges.device()), nodes).minus(edges);
@@ -128,24 +132,46 @@ EdgeSet NearestEdges::extra(const EdgeRequest& request) {
 EdgeSet TwoHopEdges::extra(const EdgeRequest& request) {
   const EdgeSet& edges = request.relations->edges;
   const int64_t nodes = edges.shape().queries;
-  const at::Tensor rows = edges.edge_rows(), columns = edges.col_indices().to(at::kLong);
-  const at::Tensor keep = rows.ne(columns);
-  const at::Tensor adjacency =
-      at::sparse_coo_tensor(at::stack({rows.masked_select(keep), columns.masked_select(keep)}),
-                            at::ones({keep.sum().item<int64_t>()}, rows.options().dtype(at::kFloat)),
-                            {nodes, nodes})
-          .coalesce();
+  const at::Tensor turned = turned_neighbours(edges);
   std::vector<at::Tensor> places;
   for (int64_t first = 0; first < nodes; first += kRowsAtOnce) {
     const int64_t last = std::min(first + kRowsAtOnce, nodes);
     const at::Tensor known = known_rows(edges, first, last);
-    // Paths: the sum of the rows of the neighbours. By the transpose, since a sparse matrix stands first.
     at::Tensor hop = known.to(at::kFloat);
     hop.diagonal(first).zero_();
-    const at::Tensor paths = at::mm(adjacency.t(), hop.t()).t().masked_fill(known, 0);
+    const at::Tensor paths = one_step(turned, hop).masked_fill(known, 0);
     places.push_back(best_places(paths, first, count_));
   }
   return from_places(at::cat(places), nodes);
+}
+
+BeyondGraph::BeyondGraph(int64_t hops) : hops_(hops) {
+  TORCH_CHECK_VALUE(
+      hops == 0 || hops >= 2,
+      "BeyondGraph: expected hops of at least 2, since nodes one edge apart are joined already, or "
+      "0 for all pairs; got ",
+      hops);
+}
+
+EdgeChoice BeyondGraph::choose(const EdgeRequest& request) {
+  const EdgeSet& edges = relations_in(request, "BeyondGraph").edges;
+  const int64_t heads = request.shape().heads, nodes = edges.shape().queries;
+  if (are_same_edges(from_, edges) && made_->shape().heads == heads) return plain_choice(*made_);
+  const at::Tensor turned = turned_neighbours(edges);
+  std::vector<at::Tensor> places;
+  for (int64_t first = 0; first < nodes; first += kRowsAtOnce) {
+    const int64_t last = std::min(first + kRowsAtOnce, nodes);
+    const at::Tensor known = known_rows(edges, first, last);
+    at::Tensor reached = known;
+    for (int64_t hop = 1; hop < hops_; ++hop)
+      reached = reached | one_step(turned, reached.to(at::kFloat)).gt(0);
+    if (hops_ == 0) reached = at::ones_like(known);
+    const at::Tensor found = (reached & known.logical_not()).nonzero();  // [E, 2]
+    places.push_back((found.select(1, 0) + first) * nodes + found.select(1, 1));
+  }
+  from_ = edges;
+  made_ = graph::repeated_heads(from_places(at::cat(places), nodes), heads);
+  return plain_choice(*made_);
 }
 
 }  // namespace edgewise

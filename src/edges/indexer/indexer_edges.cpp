@@ -43,9 +43,13 @@ at::Tensor joined_heads(const at::Tensor& heads) {
 }
 
 // What the request allows and no pattern has already: [B, G, L, S] bool.
-at::Tensor candidates_of(const EdgeRequest& request, int64_t groups) {
+at::Tensor candidates_of(const EdgeRequest& request, int64_t groups, EdgeSource* source) {
   const EdgeShape shape = request.shape();
   at::Tensor allowed = request.allowed();
+  if (source) {
+    const at::Tensor given = source->choose(request).edges.to_mask();  // [B, H, L, S]
+    allowed = allowed & (groups == 1 ? given.any(1, true) : given);
+  }
   if (request.present) {
     const at::Tensor present = request.present->to_mask();  // [B, H, L, S]
     allowed = allowed & (groups == 1 ? present.all(1, true) : present).logical_not();
@@ -81,7 +85,7 @@ std::ostream& operator<<(std::ostream& stream, const IndexerEdgesOptions& o) {
   stream << "heads=" << o.num_heads << ", embed_dim=" << o.embed_dim << ", index_heads=" << o.index_heads
          << ", index_dim=" << o.index_dim << ", alpha=" << o.alpha << ", sharing=" << to_string(o.sharing)
          << ", temperature=" << o.temperature << ", test=" << to_string(o.test_decoding)
-         << ", estimator=" << to_string(o.estimator);
+         << (o.candidates ? ", candidates of a source" : "") << ", estimator=" << to_string(o.estimator);
   if (o.estimator == IndexerEstimator::kCounterfactual)
     stream << " (" << to_string(o.present_form) << ", " << o.probes
            << " probes, least_slope=" << o.least_slope << ")";
@@ -118,6 +122,7 @@ IndexerEdgesImpl::IndexerEdgesImpl(IndexerEdgesOptions given) : options(given) {
   key_weight = parameter("key_weight", {groups, width, options.index_dim});
   head_weight = parameter("head_weight", {groups, width, options.index_heads});
   head_bias = parameter("head_bias", {groups, options.index_heads});
+  if (options.candidates) register_module("candidates", options.candidates);
   reset_parameters();
 }
 
@@ -163,7 +168,7 @@ IndexerEdgesImpl::Draw IndexerEdgesImpl::draw(const EdgeRequest& request) const 
   const EdgeShape shape = request.shape();
   const int64_t groups = query_weight.size(0);
   Draw result;
-  result.allowed = candidates_of(request, groups);
+  result.allowed = candidates_of(request, groups, options.candidates.get());
   const at::Tensor scored = scores(request).masked_fill(result.allowed.logical_not(), kNoCandidate);
   result.log_p = scored.log_softmax(-1);
   const PolicyDecoding decoding =

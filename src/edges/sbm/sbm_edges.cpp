@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "edges/sbm/sbm_pairs.h"
+#include "edges/sbm/sbm_scope.h"
 #include "edges/square_patterns.h"
 #include "ops/enum_names.h"
 #include "ops/layers/state_rows.h"
@@ -73,6 +74,7 @@ SbmEdgesOptions::SbmEdgesOptions(int64_t heads, int64_t dim, SbmPreset preset, i
 std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& o) {
   stream << "heads=" << o.num_heads << ", head_dim=" << o.head_dim;
   if (o.unit > 1) stream << ", unit=" << o.unit;
+  if (o.edges_per_row > 0) stream << ", edges_per_row=" << o.edges_per_row;
   if (o.initial_density != 0.25) stream << ", initial_density=" << o.initial_density;
   return stream << ", clusters=" << o.clusters << ", mlp=" << (o.shared_mlp ? "shared" : "per head")
                 << ", law=" << to_string(o.law) << ", exploration=" << o.exploration
@@ -82,7 +84,7 @@ std::ostream& operator<<(std::ostream& stream, const SbmEdgesOptions& o) {
                 << o.probes_per_row << " a row, in units of " << o.probe_unit
                 << "), density_penalty=" << to_string(o.density_penalty)
                 << ", sampler=" << to_string(o.sampler) << (o.count_padding ? ", padding counted" : "")
-                << (o.self_loops ? ", self_loops" : "");
+                << (o.self_loops ? ", self_loops" : "") << (o.candidates ? ", candidates of a source" : "");
 }
 
 namespace {
@@ -110,6 +112,7 @@ void check_options(const SbmEdgesOptions& options) {
                     "SbmEdges: expected probe_unit 1 (probes one by one) or 16 (squares of 16 queries and "
                     "keys); got ",
                     options.probe_unit);
+  check_scope(options);
 }
 
 // The sizes of SbmTensors, in their order.
@@ -229,6 +232,7 @@ EdgeChoice SbmEdgesImpl::choose(const EdgeRequest& request) {
                     "SbmEdges: expected ", options.num_heads, " heads of dim ", options.head_dim,
                     "; got query ", request.query.sizes());
   if (options.unit > 1) return choose_squares(request);
+  if (has_scope(options)) return choose_in_scope(request);
   at::Tensor query_membership, side, expected;  // expected [H]: edges, where a kernel has counted anyway
   if (RowBuffer* known = request.known_keys) {
     query_membership = membership(as_read(request.query));

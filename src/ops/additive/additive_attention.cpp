@@ -48,6 +48,7 @@ void check_additive(const at::Tensor& query_score, const at::Tensor& key_score, 
                         edges.device() == value.device(),
                     name, ": expected scores, value and edges on one device; got ", query_score.device(),
                     ", ", key_score.device(), ", ", value.device(), " and ", edges.device());
+  TORCH_CHECK_VALUE(value.size(1) > 0, name, ": expected at least one head; got value ", value.sizes());
   EdgeShape shape{value.size(0), value.size(1), query_score.size(2), value.size(2)};
   if (edges.shape().heads == 1) shape.heads = 1;
   graph::check_same_shape(name, shape, edges.shape());
@@ -181,6 +182,9 @@ LearnedAttention additive_edge_attention(const at::Tensor& query_score, const at
         "head for ",
         value.size(1));
     ops::check_learner("additive_edge_attention", *learner, edges);
+    TORCH_CHECK_VALUE(!learner->probes || learner->probes->shape() == edges.shape(),
+                      "additive_edge_attention: expected probes among the pairs of the edges, ",
+                      to_string(edges.shape()), "; got ", to_string(learner->probes->shape()));
     call->learnt = ops::attention_inputs(value, value, value, edges, 1.0, learner);
     call->learnt->query = call->learnt->key = call->learnt->value = at::Tensor();
     in.rule = call->learnt->learns.rule;
@@ -206,8 +210,16 @@ at::Tensor sparse_product(const EdgeSet& rows, const at::Tensor& row_values, con
       shape.batch == 1 && shape.heads == 1 && columns.shape() == (EdgeShape{1, 1, shape.keys, shape.queries}),
       name, ": expected rows [1, 1, N, F] and columns [1, 1, F, N]; got ", to_string(shape), " and ",
       to_string(columns.shape()));
-  TORCH_CHECK_VALUE(dense.dim() == 4 && dense.size(0) == 1 && dense.size(2) == shape.keys, name,
-                    ": expected dense [1, H, ", shape.keys, ", D]; got ", dense.sizes());
+  TORCH_CHECK_VALUE(columns.edge_count() == rows.edge_count(), name,
+                    ": expected rows and columns of one matrix, "
+                    "with as many entries; got ",
+                    rows.edge_count(), " and ", columns.edge_count());
+  TORCH_CHECK_VALUE(rows.device() == dense.device() && columns.device() == dense.device(), name,
+                    ": expected rows, columns and dense on one device; got ", rows.device(), ", ",
+                    columns.device(), " and ", dense.device());
+  TORCH_CHECK_VALUE(
+      dense.dim() == 4 && dense.size(0) == 1 && dense.size(1) > 0 && dense.size(2) == shape.keys, name,
+      ": expected dense [1, H, ", shape.keys, ", D]; got ", dense.sizes());
   for (const at::Tensor* values : {&row_values, &column_values})
     TORCH_CHECK_VALUE(values->dim() == 1 && values->size(0) == rows.edge_count() &&
                           values->scalar_type() == dense.scalar_type() && values->device() == dense.device(),
@@ -215,8 +227,8 @@ at::Tensor sparse_product(const EdgeSet& rows, const at::Tensor& row_values, con
                       dense.device(), "; got ", values->sizes(), " as ", values->scalar_type(), " on ",
                       values->device());
   auto call = c10::make_intrusive<SparseState>();
-  call->rows.entries = rows, call->rows.weights = row_values;
-  call->columns.entries = columns, call->columns.weights = column_values;
+  call->rows.entries = rows, call->rows.weights = row_values.contiguous();
+  call->columns.entries = columns, call->columns.weights = column_values.contiguous();
   call->columns.turned = true;
   call->rows.dropout_p = call->columns.dropout_p = dropout_p;
   if (dropout_p > 0)

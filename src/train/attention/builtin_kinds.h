@@ -1,6 +1,7 @@
 // The kinds of attention that the library brings, file by file.
 #pragma once
 
+#include <edgewise/edges/indexer_edges.h>
 #include <edgewise/train/attention_kinds.h>
 
 #include <vector>
@@ -14,6 +15,9 @@ std::vector<AttentionKind> indexer_kinds();        // indexer, window+indexer
 std::vector<AttentionKind> graph_kinds();          // graph, and with edges beside it
 std::vector<AttentionKind> approximation_kinds();  // linear .. nystromformer
 std::vector<AttentionKind> decoder_kinds();        // transformer_xl, adaptive_span, tree
+
+// The options of [indexer].
+IndexerEdgesOptions indexer_options(const Recipe& recipe);
 
 // A policy's edges, in squares where attention.unit says so.
 EdgeSourceFactory in_unit(const Recipe& recipe, EdgeSourceFactory single);

@@ -1,5 +1,6 @@
 // Attention over the edges of an input graph, alone and with others beside them: [graph].
 #include <edgewise/edges/graph_edges.h>
+#include <edgewise/edges/indexer_edges.h>
 #include <edgewise/edges/patterns.h>
 #include <edgewise/train/build_model.h>
 
@@ -20,8 +21,62 @@ LayerAttention with_graph(const Recipe& recipe, const Extra& extra) {
   }};
 }
 
+int64_t heads_of(const Recipe& recipe, int64_t layer) {
+  return layer + 1 == recipe.model.layers ? recipe.graph.output_heads : recipe.model.heads;
+}
+
+// The pairs that the graph has not, as far as graph.hops.
+EdgeSourcePtr candidates_of(const Recipe& recipe) {
+  return std::make_shared<BeyondGraph>(recipe.graph.hops);
+}
+
+// graph.extra edges a node are expected, whatever the learner does: the controls have as many.
+EdgeSourcePtr sbm_beside(const Recipe& recipe, int64_t layer) {
+  SbmEdgesOptions options = sbm_options(recipe);
+  options.num_heads = heads_of(recipe, layer);
+  options.edges_per_row = static_cast<double>(recipe.graph.extra);
+  if (recipe.graph.hops > 0) options.candidates = candidates_of(recipe);
+  return SbmEdges(options).ptr();
+}
+
+// Numbers of nodes are arbitrary: a distance of tokens says nothing.
+EdgeSourcePtr sac_beside(const Recipe& recipe, int64_t layer) {
+  SacEdgesOptions options = sac_options(recipe);
+  TORCH_CHECK_VALUE(
+      options.sharing != SacSharing::kAllLayers,
+      "graph+sac: expected sac.sharing = per_layer or per_head; the last layer has heads of its "
+      "own; found all_layers");
+  options.num_heads = heads_of(recipe, layer);
+  options.alpha = recipe.graph.extra, options.budget = 0;
+  options.distance = DistanceEncoding::kNone;
+  options.candidates = candidates_of(recipe);
+  return SacEdges(options).ptr();
+}
+
+EdgeSourcePtr indexer_beside(const Recipe& recipe, int64_t layer) {
+  IndexerEdgesOptions options = indexer_options(recipe);
+  options.num_heads = heads_of(recipe, layer);
+  options.alpha = recipe.graph.extra;
+  options.candidates = candidates_of(recipe);
+  return IndexerEdges(options).ptr();
+}
+
+using Beside = EdgeSourcePtr (*)(const Recipe&, int64_t layer);
+
+AttentionKind learned(const char* name, const char* section, const char* meaning, Beside beside) {
+  return {.name = name,
+          .meaning = meaning,
+          .sections = {"graph", section},
+          .make =
+              [beside](const Recipe& recipe, int64_t) {
+                return with_graph(recipe, [recipe, beside](int64_t layer) { return beside(recipe, layer); });
+              },
+          .over_graph = true,
+          .joins_graphs = [](const Recipe& recipe) { return recipe.graph.hops == 0; }};
+}
+
 template <typename Source>
-AttentionKind control(const char* name, const char* meaning) {
+AttentionKind control(const char* name, const char* meaning, bool joins_graphs) {
   return {.name = name,
           .meaning = meaning,
           .sections = {"graph"},
@@ -32,12 +87,17 @@ AttentionKind control(const char* name, const char* meaning) {
                 });
               },
           .is_pattern = true,
-          .over_graph = true};
+          .over_graph = true,
+          .joins_graphs = [joins_graphs](const Recipe&) { return joins_graphs; }};
 }
 
 }  // namespace
 
 std::vector<AttentionKind> graph_kinds() {
+  AttentionKind graph_sbm =
+      learned("graph+sbm", "sbm", "the edges of an input graph, and as many a node as are asked for, learned",
+              sbm_beside);
+  graph_sbm.variant = [](const Recipe& recipe) { return recipe.sbm.preset; };
   return {{.name = "graph",
            .meaning = "the edges of an input graph, and every node itself",
            .sections = {"graph"},
@@ -47,24 +107,17 @@ std::vector<AttentionKind> graph_kinds() {
                },
            .is_pattern = true,
            .over_graph = true},
-          {.name = "graph+sbm",
-           .meaning = "the edges of an input graph, and learned edges beside them",
-           .sections = {"graph", "sbm"},
-           .make =
-               [](const Recipe& recipe, int64_t) {
-                 return with_graph(recipe, [recipe](int64_t layer) -> EdgeSourcePtr {
-                   SbmEdgesOptions options = sbm_options(recipe);
-                   if (layer + 1 == recipe.model.layers) options.num_heads = recipe.graph.output_heads;
-                   return SbmEdges(options).ptr();
-                 });
-               },
-           .over_graph = true,
-           .variant = [](const Recipe& recipe) { return recipe.sbm.preset; }},
+          graph_sbm,
+          learned("graph+sac", "sac",
+                  "the edges of an input graph, and those that an LSTM predicts beside them", sac_beside),
+          learned("graph+indexer", "indexer",
+                  "the edges of an input graph, and the best other nodes by a cheap score of their own",
+                  indexer_beside),
           control<RandomExtraEdges>("graph+random",
-                                    "the edges of an input graph, and random ones, anew in every step"),
+                                    "the edges of an input graph, and random ones, anew in every step", true),
           control<NearestEdges>("graph+nearest",
-                                "the edges of an input graph, and the nodes with the nearest features"),
-          control<TwoHopEdges>("graph+two_hop", "the edges of an input graph, and neighbours of neighbours")};
+                                "the edges of an input graph, and the nodes with the nearest features", true),
+          control<TwoHopEdges>("graph+two_hop", "the edges of an input graph, and neighbours of neighbours", false)};
 }
 
 }  // namespace edgewise::train

@@ -9,23 +9,6 @@
 namespace edgewise::train {
 namespace {
 
-IndexerEdgesOptions indexer_options(const Recipe& recipe) {
-  const IndexerRecipe& indexer = recipe.indexer;
-  IndexerEdgesOptions options(recipe.model.heads, recipe.model.dim);
-  override_with(options.alpha, indexer.alpha);
-  override_with(options.index_heads, indexer.heads);
-  override_with(options.index_dim, indexer.dim);
-  override_with(options.sharing, indexer.sharing, parse_indexer_sharing);
-  override_with(options.temperature, indexer.temperature);
-  override_with(options.test_decoding, indexer.test_decoding, parse_policy_decoding);
-  override_with(options.estimator, indexer.estimator, parse_indexer_estimator);
-  override_with(options.probes, indexer.probes);
-  override_with(options.least_slope, indexer.least_slope);
-  override_with(options.policy_weight, indexer.policy_weight);
-  override_with(options.entropy_weight, indexer.entropy_weight);
-  return options;
-}
-
 EdgeSourceFactory indexer_edges(const Recipe& recipe) {
   return in_unit(recipe, [options = indexer_options(recipe)](int64_t) -> EdgeSourcePtr {
     return IndexerEdges(options).ptr();
@@ -45,6 +28,23 @@ std::string indexer_description(const Recipe& recipe) {
 }
 
 }  // namespace
+
+IndexerEdgesOptions indexer_options(const Recipe& recipe) {
+  const IndexerRecipe& indexer = recipe.indexer;
+  IndexerEdgesOptions options(recipe.model.heads, recipe.model.dim);
+  override_with(options.alpha, indexer.alpha);
+  override_with(options.index_heads, indexer.heads);
+  override_with(options.index_dim, indexer.dim);
+  override_with(options.sharing, indexer.sharing, parse_indexer_sharing);
+  override_with(options.temperature, indexer.temperature);
+  override_with(options.test_decoding, indexer.test_decoding, parse_policy_decoding);
+  override_with(options.estimator, indexer.estimator, parse_indexer_estimator);
+  override_with(options.probes, indexer.probes);
+  override_with(options.least_slope, indexer.least_slope);
+  override_with(options.policy_weight, indexer.policy_weight);
+  override_with(options.entropy_weight, indexer.entropy_weight);
+  return options;
+}
 
 std::vector<AttentionKind> indexer_kinds() {
   return {

@@ -53,7 +53,11 @@ tasks::ModelPlan plan_of(const Recipe& recipe, int64_t max_length) {
   result.graph.slope = recipe.graph.slope;
   result.graph.skip = parse_graph_skip(recipe.graph.skip);
   result.graph.norm = recipe.graph.norm;
-  result.graph.edges_learn = !attention_kind(recipe).is_pattern;
+  result.graph.learned_skip = recipe.graph.learned_skip;
+  result.graph.scores = parse_graph_scores(recipe.graph.scores);
+  const AttentionKind& kind = attention_kind(recipe);
+  result.graph.edges_see_heads = !kind.reads("sac") && !kind.reads("indexer");
+  result.graph.edges_learn = !kind.is_pattern;
   result.decoder_edges = place(DecoderPlace::kDecoder);
   result.cross_edges = place(DecoderPlace::kCross);
   return result;

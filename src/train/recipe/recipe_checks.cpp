@@ -49,6 +49,25 @@ void check_drop_masked(const Recipe& recipe, const std::string& name) {
                     "counted; found it true (the default of the preset published)");
 }
 
+void check_graph_attention(const Recipe& recipe, const std::string& name) {
+  TORCH_CHECK_VALUE(
+      recipe.train.precision == "fp32", name,
+      ": expected train.precision = fp32 with a graph, whose additive scores and sparse features "
+      "have no kernels in half precision; found ",
+      recipe.train.precision);
+  TORCH_CHECK_VALUE(
+      recipe.train.density_weight == 0, name,
+      ": expected train.density_weight = 0 with a graph: graph.extra says how many edges a node has "
+      "beside it; found ",
+      recipe.train.density_weight);
+  const AttentionKind& kind = attention_kind(recipe);
+  TORCH_CHECK_VALUE(
+      recipe.graph.hops == 0 || (recipe.graph.hops >= 2 && !kind.is_pattern), name,
+      ": expected graph.hops of at least 2 (nodes one edge apart are joined already), or 0 for all "
+      "nodes, and with edges that are learned; found ",
+      recipe.graph.hops, " with ", kind.name);
+}
+
 void check_attention(const Recipe& recipe, const std::string& name) {
   const AttentionKind& kind = attention_kind(recipe);
   const bool is_causal = task_kind(recipe).is_causal, is_graph = task_kind(recipe).is_graph;
@@ -62,6 +81,7 @@ void check_attention(const Recipe& recipe, const std::string& name) {
                     ": expected attention.unit = 1 with a graph: squares are groups of 16 neighbouring "
                     "numbers, and the numbers of nodes are arbitrary; found ",
                     recipe.attention.unit);
+  if (is_graph) check_graph_attention(recipe, name);
   TORCH_CHECK_VALUE(is_causal || !kind.needs_text, name, ": expected attention.kind = ", kind.name,
                     " with data.name = characters, as it stands here for a language model; found it with ",
                     recipe.data.name);
@@ -156,6 +176,7 @@ void check_data_keys(const Recipe& recipe, const std::string& name) {
   };
   check(data.split != defaults.split, "split", "split");
   check(data.normalise != defaults.normalise, "normalise", "normalise = false");
+  check(data.standardise, "standardise", "standardise");
   check(data.metric != defaults.metric, "metric", "metric = " + data.metric);
   check(data.mask_zero != defaults.mask_zero, "mask_zero", "mask_zero");
   check(data.symmetries != defaults.symmetries, "symmetries", "symmetries");

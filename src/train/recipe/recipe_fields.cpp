@@ -76,7 +76,8 @@ std::vector<RecipeField> make_fields() {
       field(data, &D::pairs, "data.pairs", "multi_query_recall, needle: keys with a value", at_least(1)),
       field(data, &D::vocabulary, "data.vocabulary", "multi_query_recall, needle: distinct tokens, padding among them", at_least(8)),
       field(data, &D::split, "data.split", "graph: which of its splits; -1 = train.seed modulo their number, so that seeds of a sweep go through them", at_least(-1)),
-      field(data, &D::normalise, "data.normalise", "graph: the features of a node sum to 1"),
+      field(data, &D::normalise, "data.normalise", "graph: the features of a node sum to 1; they must not be negative"),
+      field(data, &D::standardise, "data.standardise", "graph: every feature has mean 0 and deviation 1 over the training nodes; needs normalise = false"),
       field(data, &D::metric, "data.metric", "graph: what the best checkpoint is chosen by; accuracy is micro_f1 where nodes have many labels", one_of({"accuracy", "roc_auc", "micro_f1"})),
       field(data, &D::mask_rate, "data.mask_rate", "masked_text: share of the tokens that are to be guessed", {.low = 0, .high = 1, .low_is_allowed = false}),
 
@@ -114,10 +115,13 @@ std::vector<RecipeField> make_fields() {
 
       field(graph, &G::output_heads, "graph.output_heads", "heads of the last layer, whose mean are the logits", at_least(1)),
       field(graph, &G::skip, "graph.skip", "layers that add their input to their output: none, those between the first and the last, or all but the first", one_of({"none", "hidden", "all"})),
-      field(graph, &G::norm, "graph.norm", "LayerNorm before every layer but the first"),
+      field(graph, &G::learned_skip, "graph.learned_skip", "skips go through a layer of their own also where the sizes agree, as GAT's authors have it"),
+      field(graph, &G::norm, "graph.norm", "LayerNorm before every layer but the first; a skip adds what it gives"),
+      field(graph, &G::scores, "graph.scores", "of an edge: LeakyReLU of a sum of two numbers, or a product z_i M z_j", one_of({"additive", "dot"})),
       field(graph, &G::slope, "graph.slope", "of LeakyReLU in the scores, below 0", share()),
       field(graph, &G::drop_edges, "graph.drop_edges", "share of the input graph's edges that a training step leaves out (DropEdge)", below_one()),
-      field(graph, &G::extra, "graph.extra", "graph+random, graph+nearest, graph+two_hop: edges a node beside the input graph's", at_least(1)),
+      field(graph, &G::extra, "graph.extra", "all kinds but graph: edges a node and head beside the input graph's; graph+sbm expects so many, the others have at most so many", at_least(1)),
+      field(graph, &G::hops, "graph.hops", "graph+sbm, graph+sac, graph+indexer: choose among nodes at most so many edges away; 0 = all", at_least(0)),
 
       field(sbm, &B::preset, "sbm.preset", "where the settings below come from: the paper as printed, its released code, or ours", one_of({"paper", "published", "edgewise"})),
       field(sbm, &B::clusters, "sbm.clusters", "clusters of the block model", at_least(1), "128; edgewise: 32"),

@@ -4,6 +4,9 @@
 #include <edgewise/tasks/node_labels.h>
 
 #include <array>
+#include <atomic>
+#include <cmath>
+#include <thread>
 
 #include "data/examples/examples_kit.h"
 #include "kit/scratch_folder.h"
@@ -122,6 +125,79 @@ TEST(NodeLabels, ManyLabelsAreJudgedByMicroF1) {
   EXPECT_NEAR(score.loss.item<double>(),
               at::binary_cross_entropy_with_logits(asked, wanted, {}, {}, at::Reduction::Sum).item<double>(),
               1e-5);
+}
+
+// Micro F1 is of the nodes that are asked alone: neither labels nor answers of others change it.
+TEST(NodeLabels, MicroF1IsOfTheNodesThatAreAsked) {
+  GraphData graph = kit::small_graph();
+  graph.labels = at::tensor({1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0}, at::kInt)
+                     .view({7, 3})
+                     .to(at::kBool);
+  const auto value = [](const GraphData& of, Split split, const at::Tensor& logits) {
+    const tasks::NodeLabels task(std::make_shared<GraphNodes>(of));
+    return task.figures({}, task.answers_of(logits), split).at(0).value;
+  };
+  at::Tensor logits = at::linspace(-2, 2, 21, at::kDouble).view({1, 7, 3}).sin() * 3;
+  for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest}) {
+    const at::Tensor& mask = split == Split::kTrain        ? graph.train_mask
+                             : split == Split::kValidation ? graph.validation_mask
+                                                           : graph.test_mask;
+    const at::Tensor asked = mask[0], said = logits[0].index({asked}) > 0,
+                     wanted = graph.labels.index({asked});
+    const double right = (said & wanted).sum().item<double>(), wrong = said.ne(wanted).sum().item<double>();
+    const double f1 = value(graph, split, logits);
+    EXPECT_NEAR(f1, 2 * right / (2 * right + wrong), 1e-12);
+    GraphData other = graph;
+    other.labels = graph.labels.logical_xor(asked.logical_not().unsqueeze(1));
+    EXPECT_EQ(value(other, split, logits), f1) << "labels of nodes that nobody asks";
+    EXPECT_EQ(value(graph, split, at::where(asked.unsqueeze(1), logits, -logits)), f1) << "answers of these";
+  }
+}
+
+// What is no order has no area; and it ends.
+TEST(RocAuc, OfNoNumbersIsNone) {
+  EXPECT_TRUE(std::isnan(tasks::roc_auc({1, NAN, 2}, {0, 1, 1})));
+  EXPECT_EQ(tasks::roc_auc({1, NAN, 2}, {0, -1, 1}), 1);
+}
+
+TEST(GraphNodes, FeaturesAreScaledByWhatTheKeysSay) {
+  GraphData graph = kit::small_graph();
+  const auto dense = [](const GraphNodes& nodes) {
+    const Batch batch = nodes.batch(Split::kTrain, std::array<int64_t, 1>{0});
+    const SparseMatrix& features = batch.towers[0].graph->on(at::kCPU).features;
+    return at::zeros({7, 4}).index_put_(
+        {features.rows.edge_rows(), features.rows.col_indices().to(at::kLong)}, features.row_values);
+  };
+  const at::Tensor all = kit::small_features(), train = all.slice(0, 0, 2);  // nodes 0 and 1 are trained on
+  const at::Tensor mean = train.mean(0), deviation = (train - mean).square().mean(0).sqrt();
+  const at::Tensor wanted = (all - mean) / at::where(deviation == 0, at::ones({}), deviation);
+  EXPECT_TRUE(
+      at::allclose(dense(GraphNodes(graph, {.normalise = false, .standardise = true})), wanted, 1e-5, 1e-6));
+  EXPECT_TRUE(at::equal(dense(GraphNodes(graph, {.normalise = false})), all));
+  EXPECT_THAT(complaint([&] { GraphNodes(graph, {.standardise = true}); }),
+              HasSubstr("data.normalise = false with"));
+  graph.feature_values = graph.feature_values.clone();
+  graph.feature_values[3] = -1;  // feature 2 of node 1
+  EXPECT_THAT(complaint([&] { GraphNodes{graph}; }),
+              HasSubstr("node 1 of small has feature 2 = -1. Set data.normalise = false"));
+  graph.train_mask = at::zeros_like(graph.train_mask);
+  EXPECT_THAT(complaint([&] { GraphNodes(graph, {.normalise = false, .standardise = true}); }),
+              HasSubstr("expected training nodes"));
+}
+
+// Validation reads labels while batches are made ahead in another thread.
+TEST(GraphNodes, LabelsAreReadBesideBatches) {
+  GraphData graph = kit::small_graph();
+  graph.graph_offsets = at::tensor({0, 4, 7}, at::kLong);
+  const GraphNodes nodes(graph, {.normalise = false});
+  std::atomic<bool> done = false;
+  std::thread ahead([&] {
+    for (int64_t n = 0; !done; ++n) nodes.batch(Split::kTest, std::array<int64_t, 1>{n % 2});
+  });
+  for (int n = 0; n < 300; ++n)
+    ASSERT_THAT(nodes.labels(Split::kTest), ElementsAre(-1, -1, -1, 2, -1, 2, -1));
+  done = true;
+  ahead.join();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "data/examples/examples_kit.h"
-#include "data/graphs/planetoid_kit.h"
+#include "data/graphs/graph_files_kit.h"
 #include "kit/scratch_folder.h"
 
 namespace edgewise::data {
@@ -27,24 +27,6 @@ std::vector<int> edges_of(const GraphData& graph) {
 // The rows that are not zero of the first split.
 std::vector<int64_t> nodes_in(const at::Tensor& mask) {
   return list<int64_t>(mask.select(0, 0).nonzero().flatten());
-}
-
-// 505 nodes: 3 to train on, 500 to validate, test.index 504 and no 503.
-void write_planetoid(const ScratchFolder& scratch, const std::string& test_index = "504\n") {
-  SmallMatrix all{4, std::vector<std::map<int, float>>(503)};
-  all.rows[1] = {{0, 0.5f}, {3, 2.f}};
-  std::map<int, std::vector<int>> lists;
-  for (int node = 0; node < 505; ++node) lists[node] = {};
-  lists[0] = {1, 1, 0};  // a repeated citation, and a loop
-  lists[1] = {0, 504};
-  scratch.write("ind.tiny.x", matrix({4, {{}, {}, {}}}));
-  scratch.write("ind.tiny.y", one_hot({0, 1, 1}, 2));
-  scratch.write("ind.tiny.allx", matrix(all));
-  scratch.write("ind.tiny.ally", one_hot(std::vector<int>(503, 1), 2));
-  scratch.write("ind.tiny.tx", matrix({4, {{{2, 7.f}}}}));
-  scratch.write("ind.tiny.ty", one_hot({0}, 2));
-  scratch.write("ind.tiny.graph", neighbours(lists));
-  scratch.write("ind.tiny.test.index", test_index);
 }
 
 TEST(Planetoid, NodesWithoutATestRowAreIsolatedAndWithoutALabel) {
@@ -155,22 +137,6 @@ TEST(GraphFile, FaultsNameThePlace) {
               HasSubstr("edge 0 joins nodes 0 and 1 of different graphs"));
 }
 
-// Four nodes: 0 and 2 to train on, 1 to validate, 3 to test; ids are words.
-void write_graphsage(const ScratchFolder& scratch, const std::string& target = "\"d\"") {
-  scratch.write(
-      "tiny-G.json",
-      R"({"nodes": [{"id": "a", "val": false, "test": false}, {"id": "b", "val": true, "test": false},
-                    {"id": "c"}, {"id": "d", "val": false, "test": true}],
-                    "links": [{"source": "a", "target": "c"}, {"source": "c", "target": "a"},
-                    {"source": "a", "target": )" +
-          target + "}]}");
-  scratch.write("tiny-id_map.json", R"({"a": 0, "b": 1, "c": 2, "d": 3})");
-  scratch.write("tiny-class_map.json", R"({"a": [1, 0], "b": [0, 0], "c": [1, 1], "d": [0, 1]})");
-  const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (4, 1), }";
-  scratch.write("tiny-feats.npy", std::string("\x93NUMPY\x01") + '\0' + static_cast<char>(header.size()) +
-                                      '\0' + header + raw(std::vector<double>{1, 2, 3, 0}));
-}
-
 TEST(GraphSage, SplitsAreGraphsOfTheirOwn) {
   const ScratchFolder scratch;
   write_graphsage(scratch);
@@ -205,13 +171,6 @@ TEST(GraphSage, FaultsNameTheFileAndThePlace) {
   EXPECT_THAT(message(), HasSubstr("tiny-G.json: expected JSON"));
 }
 
-GraphFiles own_files(const ScratchFolder& scratch, const std::string& edges, const std::string& features,
-                     const std::string& labels) {
-  return {.edges = scratch.write("edges.tsv", edges),
-          .features = scratch.write("features.tsv", features),
-          .labels = scratch.write("labels.tsv", labels)};
-}
-
 TEST(GraphFiles, LinesOfOnesOwn) {
   const ScratchFolder scratch;
   GraphFiles files = own_files(scratch, "# i j\n0 1\n2\t1\n", "0:1 4:.5\n\n3:-2\n", "b\na\n-\n");
@@ -222,7 +181,8 @@ TEST(GraphFiles, LinesOfOnesOwn) {
   EXPECT_THAT(list<int>(graph.labels), ElementsAre(1, 0, -1)) << "classes in the order of their names";
   EXPECT_EQ(graph.splits(), 2);
   EXPECT_THAT(nodes_in(graph.train_mask), ElementsAre(0));
-  const GraphFiles dense = own_files(scratch, "0 1\n1 0\n", "1,2\n0,3\n", "10\n9\n");
+  GraphFiles dense = own_files(scratch, "0 1\n1 0\n", "1,2\n0,3\n", "10\n9\n");
+  dense.splits = scratch.write("splits.tsv", "train\ntest\n");
   const GraphData both = import_graph_files(dense).graph;
   EXPECT_THAT(edges_of(both), ElementsAre(0, 1)) << "listed in both directions";
   EXPECT_THAT(list<int>(both.labels), ElementsAre(1, 0)) << "numbers in their own order";
@@ -275,6 +235,7 @@ TEST(GraphFiles, FaultsNameTheFileAndTheLine) {
       HasSubstr("expected a line for each of 3 nodes; found 2"));
 
   GraphFiles files = own_files(scratch, "0 1\n1 0\n1 2\n0 1\n2 2\n", two, labels);
+  files.splits = scratch.write("splits.tsv", "train\ntest\n-\n");
   files.skip_faulty = true, files.listing = EdgeListing::kUndirected;
   const ImportedGraph made = import_graph_files(files);
   EXPECT_EQ(made.left_out, 2);
@@ -283,13 +244,15 @@ TEST(GraphFiles, FaultsNameTheFileAndTheLine) {
   EXPECT_THAT(edges_of(import_graph_files(files).graph), ElementsAre(0, 1, 1, 0, 1, 2));
 }
 
-// Where EDGEWISE_GRAPHS has planetoid/ and graphs-safetensors/, the published graphs.
+// Where EDGEWISE_GRAPHS, or data/published of this repository, has planetoid/ and graphs-safetensors/: the
+// published graphs.
 class PublishedGraphs : public testing::Test {
  protected:
   void SetUp() override {
     const char* const folder = std::getenv("EDGEWISE_GRAPHS");
-    if (!folder) GTEST_SKIP() << "EDGEWISE_GRAPHS names no folder of published graphs";
-    folder_ = folder;
+    folder_ = folder ? folder : EDGEWISE_SOURCE_DIR "/data/published";
+    if (!folder && !std::filesystem::exists(folder_))
+      GTEST_SKIP() << "neither EDGEWISE_GRAPHS nor data/published has published graphs";
   }
   std::filesystem::path folder_;
 };
@@ -300,6 +263,7 @@ struct Golden {
   int64_t nodes, edges, isolated, max_degree, max_degree_node, components, largest, features, non_zeros;
   double homophily;
   std::vector<int64_t> classes;
+  std::vector<int64_t> validation_classes, test_classes;
   std::vector<int> first_labels;
   int64_t test_node;
   std::vector<int> test_columns;
@@ -318,6 +282,8 @@ TEST_F(PublishedGraphs, PlanetoidsCountsAreThePublishedOnes) {
                          49216,
                          .8100,
                          {351, 217, 418, 818, 426, 298, 180},
+                         {61, 36, 78, 158, 81, 57, 29},
+                         {130, 91, 144, 319, 149, 103, 64},
                          {3, 4, 4, 0, 3, 2, 0, 3, 3, 2},
                          1708,
                          {7, 41, 65, 192}},
@@ -333,6 +299,8 @@ TEST_F(PublishedGraphs, PlanetoidsCountsAreThePublishedOnes) {
                          105165,
                          .7377,
                          {249, 590, 668, 701, 596, 508},
+                         {29, 86, 116, 106, 94, 69},
+                         {77, 182, 181, 231, 169, 160},
                          {3, 1, 5, 5, 3, 1, 3, 0, 3, 5},
                          2312,
                          {18, 95, 166, 177}}};
@@ -348,6 +316,12 @@ TEST_F(PublishedGraphs, PlanetoidsCountsAreThePublishedOnes) {
     EXPECT_EQ(counts.largest_component, golden.largest);
     EXPECT_NEAR(counts.homophily, golden.homophily, 5e-5);
     EXPECT_EQ(counts.class_sizes, golden.classes);
+    const auto classes_in = [&](const at::Tensor& mask) {
+      return list<int64_t>(graph.labels.masked_select(mask[0]).bincount());
+    };
+    EXPECT_EQ(classes_in(graph.train_mask), std::vector<int64_t>(golden.classes.size(), 20));
+    EXPECT_EQ(classes_in(graph.validation_mask), golden.validation_classes);
+    EXPECT_EQ(classes_in(graph.test_mask), golden.test_classes);
     EXPECT_EQ(graph.features, golden.features);
     EXPECT_EQ(graph.feature_columns.size(0), golden.non_zeros);
     std::vector<int> labels = list<int>(graph.labels);
@@ -359,7 +333,9 @@ TEST_F(PublishedGraphs, PlanetoidsCountsAreThePublishedOnes) {
         load_graph(folder_ / "graphs-safetensors" / (std::string(golden.name) + ".safetensors.xz"));
     EXPECT_TRUE(at::equal(other.edges, graph.edges) && at::equal(other.labels, graph.labels));
     EXPECT_TRUE(at::equal(other.feature_columns, graph.feature_columns));
+    EXPECT_TRUE(at::equal(other.feature_values, graph.feature_values));
     EXPECT_TRUE(at::equal(other.train_mask, graph.train_mask));
+    EXPECT_TRUE(at::equal(other.validation_mask, graph.validation_mask));
     EXPECT_TRUE(at::equal(other.test_mask, graph.test_mask));
   }
 }

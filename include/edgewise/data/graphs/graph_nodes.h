@@ -17,8 +17,9 @@
 namespace edgewise::data {
 
 struct GraphNodesOptions {
-  int64_t split = 0;                // which of the file's splits
-  bool normalise = true;            // the features of a node sum to 1
+  int64_t split = 0;         // which of the file's splits
+  bool normalise = true;     // the features of a node sum to 1; none may be negative
+  bool standardise = false;  // in its place: mean 0 and deviation 1 over the training nodes, each feature
   std::string metric = "accuracy";  // or roc_auc, of two classes; nodes with many labels: micro_f1
 };
 
@@ -38,7 +39,8 @@ class GraphNodes : public Dataset {
 
   const GraphData& graph() const { return graph_; }
   const std::string& metric() const { return metric_; }
-  // The labels of all nodes of a split's graphs, in the order of their batches: -1 where nobody asks.
+  // The labels of all nodes of a split's graphs, in the order of their batches, or of nodes with many labels
+  // those of all pairs of a node and a class: -1 where nobody asks.
   std::vector<int64_t> labels(Split split) const;
 
  private:
@@ -50,7 +52,8 @@ class GraphNodes : public Dataset {
   std::string metric_;
   std::array<std::vector<int64_t>, 3> examples_;  // of each split: graphs
   mutable std::mutex mutex_;
-  // Made once: the whole of a graph comes again in every step. By split and graphs.
+  // The last ones made, as the whole of a graph comes again in every step: by split and graphs. Written with
+  // the mutex only: batches are also made ahead, in another thread.
   mutable std::map<std::pair<Split, std::vector<int64_t>>, Batch> batches_;
   mutable std::map<std::vector<int64_t>, std::shared_ptr<const InputGraph>> inputs_;
 };

@@ -54,7 +54,8 @@ ImportedGraph import_graph_files(const GraphFiles& files);
 
 // Graphs in the layout of GraphSAGE, such as the protein graphs of PPI: NAME-G.json (nodes with the flags val
 // and test, links), NAME-class_map.json, NAME-feats.npy, and perhaps NAME-id_map.json. NAME-graph_id.npy says
-// which graph a node belongs to; without it the nodes of training, validation and test are a graph each.
+// which graph a node belongs to; without it a graph is a connected component of training, validation or test,
+// and those of one or two nodes belong to the first of them, as GAT's authors cut PPI into 24 graphs.
 // Edges between graphs, or between the three, are left out, as inductive learning asks.
 GraphData import_graphsage(const std::filesystem::path& folder, const std::string& name);
 // The NAMEs of which a folder has a file NAME-G.json, sorted.
