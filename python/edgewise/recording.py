@@ -11,6 +11,7 @@ from .edge_set import EdgeSet
 __all__ = ["Record", "record"]
 
 _open: list["Record"] = []
+_looking: list[list] = []  # of seen_calls()
 
 
 class Record:
@@ -57,14 +58,38 @@ def record(edges: bool = False):
 def unseen():
     """What runs inside is told to no record."""
     mine, _open[:] = _open[:], []
+    looking, _looking[:] = _looking[:], []
     try:
         yield
     finally:
         _open[:] = mine
+        _looking[:] = looking
+
+
+@contextmanager
+def seen_calls():
+    """A list of every call of attention that runs inside, as pairs [AttentionCall, EdgeSet], None for dense attention.
+
+    The edges may have pairs that the call's masks take out.
+    """
+    mine: list[list] = []
+    _looking.append(mine)
+    try:
+        yield mine
+    finally:
+        _looking[:] = [each for each in _looking if each is not mine]
+
+
+def see(call, forbidden: torch.Tensor | None = None) -> None:
+    """Attention tells of a call before it chooses edges. forbidden: [B or 1, H or 1, L, S] bool of a mask of pairs."""
+    if _looking and forbidden is not None:
+        call.without = EdgeSet.from_mask(forbidden)
+    for each in _looking:
+        each.append([call, None])
 
 
 def is_recording() -> bool:
-    return len(_open) > 0
+    return len(_open) + len(_looking) > 0
 
 
 def tell(density: torch.Tensor, penalty: torch.Tensor | None, edges) -> None:
@@ -75,3 +100,5 @@ def tell(density: torch.Tensor, penalty: torch.Tensor | None, edges) -> None:
             each._penalties.append(penalty)
         if each._keeps_edges:
             each.edges.append(edges())
+    for each in _looking:
+        each[-1][1] = edges()
