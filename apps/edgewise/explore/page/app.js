@@ -12,7 +12,7 @@
   const main = explorer.element("section", { className: "main" });
   const info = explorer.element("aside", { className: "info", ariaLabel: "figures and edges" });
   const views = (explorer.parts = {});
-  const controls = new explorer.Controls(root, views);
+  const controls = (views.controls = new explorer.Controls(root, views));
   views.heads = new explorer.HeadsView(side);
   views.curves = new explorer.CurvesView(side);
   const halves = (explorer.sides = models.map((each) => new explorer.Half(main, info, each)));

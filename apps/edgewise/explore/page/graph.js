@@ -231,11 +231,11 @@
         const isQuery = first > 0 && n < first, text = isQuery ? this.model.sides.query : this.model.sides.key;
         if (kind === "ring") {
           const [dx, dy] = [this.drawn.places[2 * n] - 0.5, this.drawn.places[2 * n + 1] - 0.5];
-          surface.text(x + dx * 26, y + dy * 30 + 4, this.model.tokenName(n, text).slice(0, 14), { size: 11, mono: true, colour: colours.ink, anchor: dx > 0.1 ? "start" : dx < -0.1 ? "end" : "middle" });
+          surface.text(x + dx * 26, y + dy * 30 + 4, this.model.label(n, text).slice(0, 14), { size: 11, mono: true, colour: colours.ink, anchor: dx > 0.1 ? "start" : dx < -0.1 ? "end" : "middle" });
           continue;
         }
         const down = isQuery || !(isTree || kind === "rows") || y > plan.corner[1] + 20;
-        surface.text(x, down ? y + radius + 12 : y - radius - 5, this.model.tokenName(isQuery ? n : asKey, text).slice(0, 14), { size: 11, mono: true, colour: colours.ink, anchor: "middle" });
+        surface.text(x, down ? y + radius + 12 : y - radius - 5, this.model.label(isQuery ? n : asKey, text).slice(0, 14), { size: 11, mono: true, colour: colours.ink, anchor: "middle" });
       }
       surface.unclip();
     }

@@ -173,7 +173,7 @@
         const every = named ? 1 : Math.max(1, Math.round(step));
         for (let n = Math.ceil(from / every - 1e-9) * every; n < nodes && (n - from) * scale < room; n += every) if (n >= 0) use(n);
       };
-      const label = (n, most, text) => (named ? this.model.tokenName(n, text).slice(0, most) : String(n * unit));
+      const label = (n, most, text) => (named ? this.model.label(n, text).slice(0, most) : String(n * unit));
       each(this.graph.keys, x, width, (n) => {
         const at = kLeft + (n + 0.5 - x) * scale;
         if (at < kLeft) return;

@@ -58,7 +58,12 @@
         return "pixel " + Math.floor(place / this.pictureWidth) + ", " + (place % this.pictureWidth);
       }
       if (node >= text.length || this.task === "graph") return "node " + node;
-      return "token " + node + (text.tokens ? ": " + this.tokenName(node, text) : "");
+      return "token " + node + (text.tokens ? ": " + this.label(node, text) : "");
+    }
+    // A token's name where a blank alone would not be seen.
+    label(n, text) {
+      const name = this.tokenName(n, text);
+      return name.trim() === "" ? name.replaceAll(" ", "\u2423") : name;
     }
 
     // The node of the chosen token as a query and as a key; -1: it is none.
