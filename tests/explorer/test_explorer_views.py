@@ -121,7 +121,7 @@ def test_listops_is_a_tree(page, serve, small_run):
     page.key("i")
     drawn(page)
     svg = saved(page)
-    assert svg.count("<polyline") == 2  # lines from [MAX to [MIN and to [SM
+    assert svg.count("<polyline") == 3  # lines from [MAX to [MIN, to the 0 behind it, and to [SM
 
 
 def test_damaged_expressions_are_shown(page, serve, tmp_path):

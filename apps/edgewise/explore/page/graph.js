@@ -154,21 +154,23 @@
     // What each kind of link looks like, faint ones first.
     styles(colours) {
       const { sets } = this.drawn, list = [];
-      const many = Math.min(0.9, Math.max(0.06, 10 / Math.sqrt(sets.all.length + 1)));
+      const faint = (links) => Math.min(0.9, Math.max(0.06, 10 / Math.sqrt(links.length + 1)));  // many lie over each other
       if (sets.hasGiven) {
         const tree = this.model.given.parents ? "tree" : "input graph", loose = new Set(sets.both);
-        list.push({ links: sets.given, colour: colours.soft, width: 1, alpha: 0.55, says: "in the " + tree + " alone" });
-        list.push({ links: sets.all.filter((link) => !loose.has(link)), colour: colours.chosen, width: 1, alpha: many, says: "chosen by the head" });
-        list.push({ links: sets.both, colour: explorer.seriesColour(0), width: 1.8, alpha: 0.9, says: "both" });
+        const learned = sets.all.filter((link) => !loose.has(link));
+        list.push({ links: sets.given, colour: colours.line, width: 1, alpha: 1, says: "in the " + tree + " alone" });
+        list.push({ links: sets.both, colour: colours.soft, width: sets.both.length > 2000 ? 1 : 1.8, alpha: Math.max(0.5, faint(sets.both)), says: "both" });
+        list.push({ links: learned, colour: colours.incoming, width: 1, alpha: Math.max(0.25, faint(learned)), says: "chosen by the head" });
       } else if (sets.hasRight) {
         const hit = new Set(sets.both);
-        list.push({ links: sets.all.filter((link) => !hit.has(link)), colour: colours.soft, width: 1, alpha: many, says: "chosen" });
+        const others = sets.all.filter((link) => !hit.has(link));
+        list.push({ links: others, colour: colours.soft, width: 1, alpha: faint(others), says: "chosen" });
         list.push({ links: sets.missed, colour: colours.incoming, width: 1.4, alpha: 0.9, says: "right, not chosen" });
         list.push({ links: sets.both, colour: colours.right, width: 1.8, alpha: 0.9, says: "right and chosen" });
       } else {
         const weights = this.model.head.weights, bins = [[], [], [], []];
         for (const link of sets.all) bins[weights ? Math.min(3, Math.floor(raster.weightTone(weights[link[2]]) * 4)) : 2].push(link);
-        bins.forEach((links, n) => list.push({ links, colour: explorer.tone(0.3 + 0.22 * n), width: 0.8 + 0.5 * n, alpha: Math.min(1, many * (1 + 0.5 * n)),
+        bins.forEach((links, n) => list.push({ links, colour: explorer.tone(0.3 + 0.22 * n), width: 0.8 + 0.5 * n, alpha: Math.min(1, faint(sets.all) * (1 + 0.5 * n)),
                                                says: weights ? ["weight below 0.001", "weight to 0.01", "weight to 0.1", "weight above 0.1"][n] : "chosen" }));
       }
       return list.filter((style) => style.links.length > 0);

@@ -22,7 +22,7 @@
         this.box.append(explorer.element("span", { className: "layer-name", textContent: layer.name || "layer " + l }));
         for (let h = 0; h < heads; ++h) {
           if (h >= layer.heads.length) {
-            this.box.append(explorer.element("span", { className: "no-head", textContent: "too long to show" }));
+            this.box.append(explorer.element("span", { className: "no-head", textContent: layer.heads.length ? "" : "too long to show" }));
             continue;
           }
           const button = explorer.element("button", { type: "button", className: "head" });

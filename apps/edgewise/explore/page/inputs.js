@@ -78,18 +78,21 @@
       this.places = this.blocks().map((block) => {
         const { text, title } = block, places = [];
         if (title) top += kLine;
-        let x = 0, y = top, depth = 0;
+        let x = 0, y = top, depth = 0, wasEnd = false;
         const newLine = (indent) => { x = indent; y += kLine; };
         const indent = () => Math.min(depth, kDeepest) * kIndent;
         for (let n = 0; n < text.length; ++n) {
           const name = this.model.tokenName(n, text), width = Math.max(4, name.length * unit) + (isText ? (name.length > 1 ? 4 : 0) : 8);
-          if (isTree && name.startsWith("[")) {
+          const isEnd = isTree && name === "X", isOpening = isTree && name.startsWith("[");
+          // Also what stands behind a part that is closed has a line of its own: it belongs to the operator above.
+          if (isOpening || (isTree && wasEnd && !isEnd)) {
             if (n > 0) newLine(indent());
-            ++depth;
+            depth += isOpening ? 1 : 0;
           } else if (x + width > room && x > 0) newLine(isTree ? indent() : 0);
           places.push([kPad + x, y, width]);
           x += width + (isText ? 0 : 4);
-          if (isTree && name === "X") depth = Math.max(0, depth - 1);
+          if (isEnd) depth = Math.max(0, depth - 1);
+          wasEnd = isEnd;
           if (isText && name === "\\n") newLine(0);
         }
         top = y + kLine + kGap;

@@ -7,6 +7,7 @@
 (function (scope) {
   const layout = {};
   const kOpen = 1;  // a square of the quadtree is taken as a point when its width is below so many times its distance
+  const kHold = 0.8;  // of the centre: what is loose comes to rest not far outside of the rest
 
   // Equal angles around a circle, from the top, in the order of the nodes.
   layout.ring = function (nodes) {
@@ -125,8 +126,8 @@
             for (let p = 0; p < 4; ++p) if (tree.parts[first + p] >= 0 && top < 250) stack[top++] = tree.parts[first + p];
           }
         }
-        moves[2 * n] -= x * 0.6 * ideal;
-        moves[2 * n + 1] -= y * 0.6 * ideal;
+        moves[2 * n] -= x * kHold;
+        moves[2 * n + 1] -= y * kHold;
       }
       for (let e = 0; e + 1 < edges.length; e += 2) {
         const a = edges[e], b = edges[e + 1], dx = places[2 * a] - places[2 * b], dy = places[2 * a + 1] - places[2 * b + 1];

@@ -170,7 +170,7 @@
       const named = scale >= 13 && unit === 1 && this.model.hasNames, { query, key } = this.model.sides;
       const step = named ? 1 : niceStep(54 / (scale * unit)) / unit;
       const each = (nodes, from, room, use) => {
-        const every = named ? 1 : Math.max(1, Math.round(step));
+        const every = named ? 1 : Math.max(1, Math.round(step), Math.ceil(34 / scale / (step >= 1 ? 8 : 1)));
         for (let n = Math.ceil(from / every - 1e-9) * every; n < nodes && (n - from) * scale < room; n += every) if (n >= 0) use(n);
       };
       const label = (n, most, text) => (named ? this.model.label(n, text).slice(0, most) : String(n * unit));
@@ -193,9 +193,10 @@
       const ends = { weight: this.graph.weights ? ["0.0001", "weight 1"] : null, edges: ["few", "all pairs"],
                      query: ["1", this.degrees.mostOfQuery + " edges"], key: ["1", this.degrees.mostOfKey + " edges"] }[mode];
       if (!ends) return;
-      for (let n = 0; n < wide; n += 2) surface.rect(x + n, 6, 2, 9, explorer.tone(0.1 + (0.9 * n) / wide));
-      surface.text(x - 5, 14, ends[0], { colour: colours.soft, size: 11, anchor: "end" });
-      surface.text(x + wide + 5, 14, ends[1], { colour: colours.soft, size: 11 });
+      const y = this.width > 520 ? 6 : 20;  // below the names of the axes where they leave no room
+      for (let n = 0; n < wide; n += 2) surface.rect(x + n, y, 2, 9, explorer.tone(0.1 + (0.9 * n) / wide));
+      surface.text(x - 5, y + 8, ends[0], { colour: colours.soft, size: 11, anchor: "end" });
+      surface.text(x + wide + 5, y + 8, ends[1], { colour: colours.soft, size: 11 });
     }
 
     // The cell under a point of the canvas; null beside the matrix.

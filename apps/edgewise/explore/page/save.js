@@ -18,9 +18,9 @@
     picture.paint(surface, true);
     return surface.finish();
   };
-  explorer.canvasOf = function (picture) {
+  explorer.canvasOf = function (picture, ratio = 2) {
     const canvas = document.createElement("canvas"), height = picture.fileHeight ? picture.fileHeight() : picture.height;
-    const surface = new explorer.CanvasSurface(canvas, picture.width, height, 2);
+    const surface = new explorer.CanvasSurface(canvas, picture.width, height, ratio);
     surface.rect(0, 0, picture.width, height, explorer.colours().back);
     picture.paint(surface, true);
     return canvas;
