@@ -21,8 +21,13 @@ namespace {
 
 // A message may quote a file: what is no text must not reach the terminal as a command.
 std::string printable(std::string text) {
-  for (char& c : text)
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F) c = '?';
+  for (size_t n = 0; n < text.size(); ++n) {
+    const auto byte = static_cast<unsigned char>(text[n]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) text[n] = '?';
+    // U+0080 to U+009F in UTF-8: some terminals take them for commands too.
+    if (byte == 0xC2 && n + 1 < text.size() && static_cast<unsigned char>(text[n + 1]) < 0xA0)
+      text[n] = text[n + 1] = '?';
+  }
   return text;
 }
 

@@ -139,7 +139,7 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->add_option(
           "--probes", arguments->probes,
           "probe edges per row, at most 2 % of them [64]; in squares, squares per row of groups, at most "
-          "5 % [16]; 0 = none")
+          "5 % [4]; 0 = none")
       ->check(whole_number(0));
   command->add_option("--seconds", arguments->seconds, "time per measurement")
       ->capture_default_str()

@@ -72,7 +72,7 @@ class EdgeSource(torch.nn.Module):
         unit: 1 for probabilities of pairs; 16 for those of squares of 16 queries and 16 keys, [B, H, ceil(L/16), ceil(S/16)].
         probe_rate: share of the absent pairs (squares) that is probed in training, 0.02 (0.05) by default: what would adding
             them have done?
-        probes_per_row: at most so many per query (group) on average, 64 (16) by default.
+        probes_per_row: at most so many per query (group) on average, 64 (4) by default.
         present_form: how present edges are judged, "softmax" or "leave_one_out" (docs/math.md).
         window: adds fixed edges to keys within so many tokens. Causal squares are chosen among the groups before a query's
             own, and need one (0 is the query's own group).
@@ -88,7 +88,7 @@ class EdgeSource(torch.nn.Module):
         #: Of the draws in evaluation: a number, or seed, step, layer and first item of a random stream.
         self.evaluation_seed: int | tuple[int, ...] = _next_number() if seed is None else seed
         probe_rate = probe_rate if probe_rate is not None else 0.02 if unit == 1 else 0.05
-        probes_per_row = probes_per_row if probes_per_row is not None else 64 if unit == 1 else 16
+        probes_per_row = probes_per_row if probes_per_row is not None else 64 if unit == 1 else 4
         self.options = (f"unit={unit} probe_rate={probe_rate} probes_per_row={probes_per_row} present_form={present_form} "
                         f"probe_unit=1{'' if window is None else f' window={window}'}")
         self.window = window

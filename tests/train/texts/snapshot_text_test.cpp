@@ -16,9 +16,14 @@ namespace {
 
 class SnapshotText : public testing::TestWithParam<const char*> {
  protected:
-  Recipe recipe(int64_t snapshot_every) const {
-    const std::string given = GetParam(), kind = given.substr(0, given.find('/'));
-    return parse_recipe(R"(
+  static std::string kind() {
+    const std::string given = GetParam();
+    return given.substr(0, given.find('/'));
+  }
+  static Recipe recipe(int64_t snapshot_every) {
+    const std::string given = GetParam();
+    return parse_recipe(
+        R"(
 [data]
 name = "characters"
 path = "made here"
@@ -38,11 +43,13 @@ eval_every = 3
 threads = 1
 snapshot_inputs = "0,2"
 )",
-                        "text",
-                        {"attention.kind=" + kind, given == kind ? "attention.unit=1" : "attention.unit=16",
-                         "train.snapshot_every=" + std::to_string(snapshot_every)});
+        "text",
+        {"attention.kind=" + kind(), given == kind() ? "attention.unit=1" : "attention.unit=16",
+         "train.snapshot_every=" + std::to_string(snapshot_every),
+         // In squares a learner chooses among the groups before a query's own.
+         given == "sbm/16" ? "sbm.self_loops=true" : "train.log_every=100"});
   }
-  void train(int64_t snapshot_every, const std::filesystem::path& folder) const {
+  static void train(int64_t snapshot_every, const std::filesystem::path& folder) {
     std::vector<uint8_t> text;
     for (size_t n = 0; n < 6000; ++n) text.push_back(static_cast<uint8_t>("learned \n\xC3"[n * n / 7 % 10]));
     Trainer(recipe(snapshot_every), std::make_shared<data::Characters>("letters", text, 40),
@@ -77,7 +84,10 @@ TEST_P(SnapshotText, ShowsNoFutureAndChangesNothing) {
       for (size_t h = 0; h < layers[l].heads.size(); ++h) {
         const HeadSnapshot head = file.head(1, l, h);
         EXPECT_GT(head.edges, 0);
-        EXPECT_LE(head.density, 1);
+        // Beside the pairs that dense attention has: a tree of so few tokens has more, with its spans.
+        if (kind() != "tree") {
+          EXPECT_LE(head.density, 1);
+        }
         if (layers[l].queries != layers[l].keys || layers[l].queries > 40) continue;  // nodes beside tokens
         for (int64_t i = 0; i < layers[l].queries; ++i) {
           const int begin = head.offsets[i].item<int>(), end = head.offsets[i + 1].item<int>();
@@ -88,7 +98,8 @@ TEST_P(SnapshotText, ShowsNoFutureAndChangesNothing) {
         }
       }
     }
-    EXPECT_EQ(layers.size(), 2);
+    // Scores that are more than products of queries and keys have no picture.
+    EXPECT_EQ(layers.size(), kind() == "transformer_xl" || kind() == "adaptive_span" ? 0 : 2);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, SnapshotText,
