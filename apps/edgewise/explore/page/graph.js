@@ -66,7 +66,9 @@
       if (kind === "given" && this.model.given.parents && graph.unit === 1) Object.assign(question, { kind: "tree", parents: this.model.given.parents });
       else if (question.kind === "forces") question.edges = springs(kind === "given" ? sets.given.concat(sets.both) : sets.all);
       const found = kind === "rows" ? Promise.resolve(rows(graph.queries, graph.keys)) : places(owner, question);
+      const asked = performance.now();
       this.settled = found.then((where) => {
+        this.placedIn = performance.now() - asked;  // milliseconds
         if (this.model.head !== graph || this.kind() !== kind) return;
         this.drawn = { nodes, kind, isTree: question.kind === "tree", places: where, sets, first: isAcross ? graph.queries : 0 };
         Object.assign(this.canvas.dataset, { nodes, kind, links: sets.all.length, given: sets.given.length, both: sets.both.length });
