@@ -2,6 +2,7 @@
 #
 #   EDGEWISE_BUILT   a folder with libraries that are already built, such as build/dev/lib; then nothing is compiled
 install(FILES "${edgewise_built_for}" DESTINATION edgewise COMPONENT python_libraries)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/edgewise/explore/page/" DESTINATION edgewise/page COMPONENT python_libraries)
 
 add_custom_target(edgewise_wheel)
 if(EDGEWISE_BUILT)

@@ -9,6 +9,7 @@
     with edgewise.record() as seen:                              # what it has chosen
         model(tokens)
     seen.density                                                 # [layers, heads]
+    edgewise.explore(model, tokens)                              # look at it in a browser or a notebook
 
     model = edgewise.load("runs/mine")                           # a run of the command line
 
@@ -26,11 +27,12 @@ from ._library import library_path, version  # first: it registers what the rest
 from . import nn  # noqa: I001
 from ._ops import ops as _ops
 from .edge_set import EdgeSet
+from .exploring import Exploration, explore
 from .functional import edge_attention
 from .loading import load, save
 from .recording import Record, record
 
-__all__ = ["EdgeSet", "Record", "edge_attention", "library_path", "load", "nn", "record", "save", "synchronize"]
+__all__ = ["EdgeSet", "Exploration", "Record", "edge_attention", "explore", "library_path", "load", "nn", "record", "save", "synchronize"]
 
 __version__ = version()
 

@@ -17,6 +17,7 @@ class _Open(threading.local):
 
     def __init__(self):
         self.records: list[Record] = []
+        self.looking: list[list] = []  # of seen_calls()
 
 
 _open = _Open()
@@ -76,14 +77,38 @@ def record(edges: bool = False):
 def unseen():
     """What runs inside is told to no record."""
     mine, _open.records[:] = _open.records[:], []
+    looking, _open.looking[:] = _open.looking[:], []
     try:
         yield
     finally:
         _open.records[:] = mine
+        _open.looking[:] = looking
+
+
+@contextmanager
+def seen_calls():
+    """A list of every call of attention that runs inside, as pairs [AttentionCall, EdgeSet], None for dense attention.
+
+    The edges may have pairs that the call's masks take out.
+    """
+    mine: list[list] = []
+    _open.looking.append(mine)
+    try:
+        yield mine
+    finally:
+        _open.looking[:] = [each for each in _open.looking if each is not mine]
+
+
+def see(call, forbidden: torch.Tensor | None = None) -> None:
+    """Attention tells of a call before it chooses edges. forbidden: [B or 1, H or 1, L, S] bool of a mask of pairs."""
+    if _open.looking and forbidden is not None:
+        call.without = EdgeSet.from_mask(forbidden)
+    for each in _open.looking:
+        each.append([call, None])
 
 
 def is_recording() -> bool:
-    if len(_open.records) == 0:
+    if len(_open.records) + len(_open.looking) == 0:
         return False
     # Activation checkpointing runs layers again while the backward pass runs; a record has them already.
     return torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1
@@ -97,6 +122,8 @@ def tell(density: torch.Tensor, penalty: torch.Tensor | None, edges) -> None:
             each.penalties.append(penalty)
         if each._keeps_edges:
             each.edges.append(edges())
+    for each in _open.looking:
+        each[-1][1] = edges()
 
 
 class _OnlyToRead(torch.autograd.Function):

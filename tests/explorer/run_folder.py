@@ -44,30 +44,46 @@ def dense_graph(matrix):
             "keys": np.concatenate(keys).astype(np.int32), "weights": matrix[matrix != 0].astype(np.float16)}
 
 
-def write_snapshot(path, step, inputs, task="repeated_tokens", names=(), picture_width=0, causal=False, change=None):
-    """inputs: [{"tokens": [N], "layers": [[head, ...], ...], "unit": 1, ...}]; a head is a graph, with memberships or not."""
+def write_snapshot(path, step, inputs, task="repeated_tokens", names=(), picture_width=0, causal=False, pieces=None, change=None):
+    """inputs: [{"tokens": [N], "layers": [[head, ...], ...], "unit": 1, ...}]; a head is a graph, with memberships or not.
+
+    With "target" [T] and "places" [(name, of_target, looks_at_target), ...] the layers are of a translation.
+    """
     tensors, about = {}, {"step": step, "task": task, "causal": causal, "picture_width": picture_width, "token_names": list(names), "inputs": []}
+    if pieces:
+        about["pieces"] = sorted(pieces.items())
     for i, given in enumerate(inputs):
         length, unit = len(given["tokens"]), given.get("unit", 1)
-        nodes = -(-length // unit)
         for name in ("tokens", "labels", "predicted", "positions"):
             if name in given:
                 tensors[f"input.{i}.{name}"] = np.asarray(given[name], dtype=np.int32)
         if "valid" in given:
             tensors[f"input.{i}.valid"] = np.asarray(given["valid"], dtype=bool)
         for name in ("offsets", "keys"):
-            if "right" in given:
-                tensors[f"input.{i}.right.{name}"] = given["right"][name]
+            for kind in ("right", "given"):
+                if kind in given:
+                    tensors[f"input.{i}.{kind}.{name}"] = given[kind][name]
+        if "target" in given:
+            tensors[f"input.{i}.target.tokens"] = np.asarray(given["target"], dtype=np.int32)
+        places = given.get("places", [("", False, False)] * len(given["layers"]))
         layers = []
         for l, heads in enumerate(given["layers"]):
             figures = []
+            called, of_target, looks_at_target = places[l]
+            sizes = [-(-(len(given["target"]) if is_target else length) // unit) for is_target in (of_target, looks_at_target)]
             for h, head in enumerate(heads):
                 for name, value in head.items():
                     tensors[f"layer.{l}.head.{h}.{name}" if name == "block_matrix" else f"input.{i}.layer.{l}.head.{h}.{name}"] = value
                 count = len(head["keys"])
-                figures.append({"edges": count * unit * unit, "chosen": count, "density": count / nodes / nodes})
-            layers.append({"unit": unit, "queries": nodes, "keys": nodes, "membership_stride": 1, "heads": figures})
+                figures.append({"edges": count * unit * unit, "chosen": count, "density": count / sizes[0] / sizes[1]})
+            layers.append({"unit": unit, "queries": sizes[0], "keys": sizes[1], "membership_stride": 1, "heads": figures})
+            if called:
+                layers[-1].update(name=called, of_target=of_target, looks_at_target=looks_at_target)
         about["inputs"].append({"example": given.get("example", i), "tower": 0, "length": length, "layers": layers})
+        if "target" in given:
+            about["inputs"][-1]["target_length"] = len(given["target"])
+        if "name" in given:
+            about["inputs"][-1]["name"] = given["name"]
     if change:
         change(about, tensors)
     checksums = "".join(f"{name} {crc32c(np.ascontiguousarray(value).tobytes()):08x}\n" for name, value in sorted(tensors.items()))

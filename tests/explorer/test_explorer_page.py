@@ -11,43 +11,7 @@ from safetensors.numpy import load_file
 
 import run_folder
 from conftest import NAMES
-
-STATE = "(name => window.edgewiseExplorer.state[name])"
-SHOWN = "document.getElementById('explorer').dataset.shown"
-
-
-def open_page(page, server, view="", seconds=30):
-    page.open("about:blank")
-    page.open(server.url + (f"#{view}" if view else ""))
-    page.wait(f"{SHOWN} && window.edgewiseExplorer.firstPicture", seconds)
-    return page
-
-
-def state(page, name):
-    return page.eval(f"{STATE}({json.dumps(name)})")
-
-
-def figure(page, name):
-    return int(page.eval(f"document.getElementById('explorer').dataset.{name}"))
-
-
-def settle(page, shown):
-    page.wait(f"{SHOWN} === {json.dumps(shown)}")
-
-
-def drawn(page):
-    """The pixels of the visible canvas, [height, width, 4], when nothing is being drawn any more."""
-    page.eval("new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 150))")
-    size, data = page.eval("""(() => {
-      const canvas = [...document.querySelectorAll('.explorer .pane:not([hidden]) canvas')][0];
-      const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-      let text = '';
-      for (let n = 0; n < image.data.length; n += 8192) text += String.fromCharCode(...image.data.subarray(n, n + 8192));
-      return [[canvas.height, canvas.width], btoa(text)];
-    })()""")
-    import base64
-    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(*size, 4)
-
+from page_steps import SHOWN, STATE, drawn, figure, open_page, saved, settle, state
 
 def test_counts_are_those_of_the_snapshot(page, serve, small_run):
     open_page(page, serve(small_run))
@@ -100,7 +64,8 @@ def test_a_clicked_token_has_its_edges_both_ways(page, serve, small_run):
 def test_keys(page, serve, small_run):
     open_page(page, serve(small_run))
     steps = [("ArrowRight", "head", 1), ("ArrowDown", "layer", 1), ("ArrowRight", "head", 0), ("ArrowUp", "layer", 0), (",", "step", 100),
-             (",", "step", 0), (".", "step", 100), ("n", "input", 1), ("p", "input", 0), ("i", "view", "input"), ("c", "view", "clusters"),
+             (",", "step", 0), (".", "step", 100), ("n", "input", 1), ("p", "input", 0), ("i", "view", "input"), ("g", "view", "graph"),
+             ("a", "arrange", "given"), ("a", "arrange", "head"), ("c", "view", "clusters"),
              ("m", "view", "matrix"), ("w", "colour", "edges"), ("j", "token", 0), ("j", "token", 1), ("k", "token", 0), ("Escape", "token", -1),
              ("t", "theme", "light"), ("t", "theme", "dark")]
     for key, name, value in steps:
@@ -133,17 +98,19 @@ def test_a_link_opens_the_same_view(page, serve, small_run):
     before = drawn(page)
     open_page(page, server, urllib.parse.urlparse(link).fragment)
     assert page.eval("JSON.stringify(window.edgewiseExplorer.state)") == json.dumps(
-        {"step": 100, "input": 1, "layer": 1, "head": 0, "view": "matrix", "colour": "key", "token": 7, "side": "key", "zoom": [1.5, 2, 30], "theme": "dark"},
+        {"step": 100, "input": 1, "layer": 1, "head": 0, "view": "matrix", "colour": "key", "token": 7, "side": "key", "zoom": [1.5, 2, 30], "theme": "dark",
+         "beside": None, "arrange": "auto", "place": None},
         separators=(",", ":"))
     np.testing.assert_array_equal(drawn(page), before)
-    for hostile in ("step=-5&input=99&layer=99&head=99", "zoom=NaN,1,1", "zoom=0,0,-1", "view=%3Cscript%3E&colour=__proto__", "token=1e9", "step=abc&%"):
+    for hostile in ("step=-5&input=99&layer=99&head=99", "zoom=NaN,1,1", "zoom=0,0,-1", "view=%3Cscript%3E&colour=__proto__", "token=1e9", "step=abc&%",
+                    "beside=5,0,0,0", "beside=0,99,99,99999", "beside=1,0,0,-1", "beside=-1,0,0,0", "place=0,0,0", "view=graph&arrange=toString"):
         open_page(page, server, hostile)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_view_draws_something_in_both_themes(page, serve, small_run, theme):
     server = serve(small_run)
-    for view in ("matrix", "input", "clusters"):
+    for view in ("matrix", "input", "graph", "clusters"):
         open_page(page, server, f"view={view}&theme={theme}")
         pixels = drawn(page)
         solid = pixels[pixels[..., 3] > 0][:, :3]
@@ -152,13 +119,12 @@ def test_every_view_draws_something_in_both_themes(page, serve, small_run, theme
         assert background == ("rgb(255, 255, 255)" if theme == "light" else "rgb(20, 23, 28)")
 
 
-@pytest.mark.parametrize("view", ["matrix", "input", "clusters"])
+@pytest.mark.parametrize("view", ["matrix", "input", "graph", "clusters"])
 def test_saved_pictures_show_the_view(page, serve, small_run, view):
     import xml.etree.ElementTree as ElementTree
     open_page(page, serve(small_run), f"view={view}&token=3")
     drawn(page)
-    svg = page.eval("(async () => { const blob = []; const make = URL.createObjectURL; URL.createObjectURL = b => { blob.push(b); return make(b); };"
-                    f"document.querySelector('.explorer header button[title*=SVG]').click(); URL.createObjectURL = make; return blob[0].text(); }})()")
+    svg = saved(page)
     root = ElementTree.fromstring(svg)
     rectangles = [part for part in root.iter() if part.tag.endswith("rect")]
     if view == "matrix":  # every edge is one
@@ -167,6 +133,8 @@ def test_saved_pictures_show_the_view(page, serve, small_run, view):
         assert len(fills) - legend == figure(page, "edges")
     if view == "input":
         assert "[MAX" in svg and "[MIN" in svg
+    if view == "graph":  # a circle for every token, a line for every edge between two
+        assert len([part for part in root.iter() if part.tag.endswith("circle")]) == 12
     assert len(rectangles) > 2
     page.eval(f"edgewiseExplorer.savePng(Object.assign(Object.create(null), {{width: 40, height: 30, paint(surface) {{ surface.rect(0, 0, 9, 9, '#123456'); }}}}), 'x')")
 
@@ -222,7 +190,7 @@ def test_markup_in_names_is_text(page, serve, tmp_path):
     folder = run_folder.make_run(tmp_path / "<img src=x onerror=window.hit=1>" / "<script>run", {
         0: {"inputs": [{"tokens": tokens, "layers": [[graph]]}], "task": EVIL[:200], "names": [EVIL[:100], "</script>", "<b>"]}})
     server = serve(folder)
-    for view in ("matrix", "input", "clusters"):
+    for view in ("matrix", "input", "graph", "clusters"):
         open_page(page, server, f"view={view}&token=0&theme=%3Cscript%3E")
         assert page.eval("window.hit") is None
         assert page.eval("document.querySelectorAll('.explorer img, .explorer script, .explorer b').length") == 0
@@ -251,7 +219,7 @@ def test_a_damaged_snapshot_is_told(browser, serve, small_run, tmp_path):
 
 def test_nothing_is_fetched_from_elsewhere(page, serve, small_run):
     server = serve(small_run)
-    for view in ("matrix", "input", "clusters"):
+    for view in ("matrix", "input", "graph", "clusters"):
         open_page(page, server, f"view={view}")
     hosts = {urllib.parse.urlparse(url).netloc for url in page.requests if not url.startswith(("data:", "blob:", "about:"))}
     assert hosts == {f"127.0.0.1:{server.port}"}

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/python.md", "docs/how-to/hugging-face.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/python.md", "docs/how-to/hugging-face.md", "docs/how-to/explore.md"])
 def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     assert blocks, f"expected Python in {page}"

@@ -25,6 +25,7 @@ for step in range(150):
     optimizer.step()
     densities.append(seen.density.mean().item())
 assert densities[-1] < 0.5 * densities[0], densities[::20]
+assert "<script" in edgewise.explore(attention, torch.randn(1, 24, 16)).html
 print("learned", edgewise.__version__, edgewise.library_path)
 """
 # A torch without CUDA says so in torch.version, and cannot load a library that needs CUDA's.
@@ -70,7 +71,7 @@ def main() -> None:
     assert "-py3-none-linux" in wheel.name, wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("edgewise/__init__.py", "edgewise/py.typed", "edgewise/nn/sbm.py", "edgewise/hf/attach.py", "edgewise/doctor.py",
-                 "edgewise/_built_for.py", "edgewise/libedgewise.so"):
+                 "edgewise/_built_for.py", "edgewise/libedgewise.so", "edgewise/exploring.py", "edgewise/page/index.html"):
         assert name in names, f"expected {name} in the wheel; found {names}"
     assert not [x for x in names if x.endswith((".pyc", ".cpp", ".h"))]
 

@@ -45,12 +45,12 @@ std::string why_foreign(int port, const HttpRequest& request) {
   return {};
 }
 
-HttpReply found(const RunView& run, const std::string& path) {
+HttpReply found(const Served& served, const std::string& path) {
   if (const PageFile* file = page_file(path == "/" ? "index.html" : path.substr(path.empty() ? 0 : 1)))
     return {.type = std::string(file->type), .body = std::string(file->content)};
   constexpr std::string_view kApi = "/api/";
   if (path.starts_with(kApi)) {
-    ViewReply reply = view_of(run, path.substr(kApi.size()));
+    ViewReply reply = view_of(served.run, path.substr(kApi.size()), served.beside);
     if (reply.is_known) return {.type = std::move(reply.type), .body = std::move(reply.body)};
   }
   return refusal(404, "there is nothing at this address");
@@ -64,7 +64,7 @@ void log(const std::string& message) {
 
 }  // namespace
 
-HttpReply answer(const RunView& run, int port, const HttpRequest& request) {
+HttpReply answer(const Served& served, int port, const HttpRequest& request) {
   HttpReply reply;
   if (const std::string reason = why_foreign(port, request); !reason.empty()) {
     reply = refusal(403, reason);
@@ -73,7 +73,7 @@ HttpReply answer(const RunView& run, int port, const HttpRequest& request) {
     reply.headers.emplace_back("Allow", "GET");
   } else {
     try {
-      reply = found(run, request.path);
+      reply = found(served, request.path);
     } catch (const c10::IndexError& error) {
       reply = refusal(404, error.what_without_backtrace());
     } catch (const c10::Error& error) {

@@ -7,7 +7,12 @@
 
 namespace edgewise::app {
 
+// What is served: a run, and one to compare it with; null without.
+struct Served {
+  const RunView& run;
+  const RunView* beside = nullptr;
+};
 // `port`: the one that browsers are to name in the Host header.
-HttpReply answer(const RunView& run, int port, const HttpRequest& request);
+HttpReply answer(const Served& served, int port, const HttpRequest& request);
 
 }  // namespace edgewise::app

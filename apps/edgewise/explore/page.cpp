@@ -69,15 +69,15 @@ std::string embedded_page(const std::vector<std::pair<std::string, std::string>>
   for (const auto& [address, bytes] : data)
     html += "<script type=\"text/plain\" data-explorer=\"" + address + "\">" + base64(gzipped(bytes)) +
             "</script>\n";
-  // In the order in which index.html names them; the worker's script is text, from which the page makes one.
+  // In the order in which index.html names them.
   const std::string_view index = content_of("index.html");
   constexpr std::string_view kScript = "<script src=\"";
   for (size_t at = index.find(kScript); at != std::string_view::npos; at = index.find(kScript, at + 1)) {
     const size_t begin = at + kScript.size();
     const std::string_view name = index.substr(begin, index.find('"', begin) - begin);
-    const bool of_worker = name == "raster.js";
-    html += std::string(of_worker ? "<script id=\"explorer-raster\">" : "<script>") + "\n" +
-            std::string(content_of(name)) + "</script>\n";
+    // By these a Worker finds what it runs.
+    html += "<script id=\"explorer-" + std::string(name) + "\">\n" + std::string(content_of(name)) +
+            "</script>\n";
   }
   return html;
 }

@@ -111,31 +111,63 @@ constexpr const char* kBinary = "application/octet-stream";
 
 }  // namespace
 
-RunView::RunView(std::filesystem::path folder) : folder_(std::move(folder)) {}
+RunView::RunView(std::filesystem::path folder) : folder_(std::move(folder)), name_(name_of_folder()) {}
+
+RunView::RunView(std::filesystem::path folder, const std::filesystem::path& file)
+    : folder_(std::move(folder)),
+      only_(std::make_shared<const train::SnapshotFile>(file)),
+      name_(folder_.empty() ? file.stem().string() : name_of_folder()) {}
+
+std::string RunView::name_of_folder() const {
+  std::filesystem::path named = std::filesystem::absolute(folder_).lexically_normal();
+  if (named.filename().empty()) named = named.parent_path();
+  return named.parent_path().filename().string() + "/" + named.filename().string();
+}
 
 std::vector<int64_t> RunView::steps() const {
+  if (only_) return {only_->about().step};
   return train::RunFolder{.root = folder_}.snapshot_steps();
 }
 
-std::string RunView::run() const {
+Json RunView::about() const {
   const train::RunFolder folder{.root = folder_};
   const train::Recipe recipe = train::load_recipe(folder.config());
-  std::filesystem::path named = std::filesystem::absolute(folder_).lexically_normal();
-  if (named.filename().empty()) named = named.parent_path();
-  return dump({{"name", named.parent_path().filename().string() + "/" + named.filename().string()},
-               {"task", recipe.data.name},
-               {"attention", train::describe_attention(recipe)},
-               {"unit", recipe.attention.unit},
-               {"layers", recipe.model.layers},
-               {"heads", recipe.model.heads},
-               {"total_steps", recipe.train.steps},
-               {"steps", steps()},
-               {"densities", density_curves(folder.metrics())}});
+  return {{"name", name_},
+          {"task", recipe.data.name},
+          {"attention", train::describe_attention(recipe)},
+          {"unit", recipe.attention.unit},
+          {"layers", recipe.model.layers},
+          {"heads", recipe.model.heads},
+          {"total_steps", recipe.train.steps},
+          {"steps", steps()},
+          {"densities", density_curves(folder.metrics())}};
+}
+
+Json RunView::about_file() const {
+  const train::Snapshot& snapshot = only_->about();
+  const std::vector<train::LayerSnapshot> none;
+  const auto& layers = snapshot.inputs.empty() ? none : snapshot.inputs[0].layers;
+  return {{"name", name_},
+          {"task", snapshot.task},
+          {"attention", ""},
+          {"unit", layers.empty() ? 1 : layers[0].unit},
+          {"layers", layers.size()},
+          {"heads", layers.empty() ? 0 : layers[0].heads.size()},
+          {"total_steps", snapshot.step},
+          {"steps", steps()},
+          {"densities", {{"steps", Json::array()}, {"heads", Json::array()}}}};
+}
+
+std::string RunView::run(const RunView* beside) const {
+  Json json = folder_.empty() ? about_file() : about();
+  if (beside) json["beside"] = beside->name();
+  return dump(json);
 }
 
 std::shared_ptr<const train::SnapshotFile> RunView::file(int64_t step) const {
   const std::vector<int64_t> known = steps();
   TORCH_CHECK_INDEX(std::ranges::binary_search(known, step), "explore: there is no snapshot of step ", step);
+  if (only_) return only_;
   const std::filesystem::path path = train::RunFolder{.root = folder_}.snapshot(step);
   const auto written = std::filesystem::last_write_time(path);
   {
@@ -168,7 +200,11 @@ std::string RunView::input(int64_t step, size_t index) const {
   packed.add("predicted", input.predicted);
   packed.add("right_offsets", input.right.offsets);
   packed.add("right_keys", input.right.keys);
-  return packed.finish({{"length", input.length}});
+  packed.add("given_offsets", input.given.offsets);
+  packed.add("given_keys", input.given.keys);
+  packed.add("target_tokens", input.target.tokens);
+  packed.add("target_valid", input.target.valid);
+  return packed.finish({{"length", input.length}, {"target_length", input.target.length}});
 }
 
 std::string RunView::thumbnails(int64_t step, size_t index) const {
@@ -209,8 +245,10 @@ std::string RunView::head(const HeadPlace& place) const {
                         {"membership_stride", layer.membership_stride}});
 }
 
-ViewReply view_of(const RunView& run, const std::string& address) {
-  if (address == "run") return {true, kJson, run.run()};
+ViewReply view_of(const RunView& run, const std::string& address, const RunView* beside) {
+  constexpr std::string_view kBeside = "beside/";
+  if (beside && address.starts_with(kBeside)) return view_of(*beside, address.substr(kBeside.size()));
+  if (address == "run") return {true, kJson, run.run(beside)};
   std::string_view rest = address;
   const auto step = take_number(rest, "step");
   if (!step || address.ends_with('/')) return {};

@@ -46,22 +46,35 @@ struct HeadSnapshot {
 };
 
 struct LayerSnapshot {
+  std::string name;               // "encoder 0", "across 1"; empty: its number says all
+  bool is_of_target = false;      // queries are tokens of InputSnapshot::target
+  bool looks_at_target = false;   // keys are
   int64_t unit = 1;               // 1 or 16
   int64_t queries = 0, keys = 0;  // nodes
   int64_t membership_stride = 1;
   std::vector<HeadSnapshot> heads;
 };
 
-// One sequence; of a pair, one of the two.
+// What a decoder reads beside the sequence that its encoder reads.
+struct TargetSnapshot {
+  int64_t length = 0;  // T; 0: there is none
+  at::Tensor tokens;   // [T] int32
+  at::Tensor valid;    // [T] bool; undefined: all are
+};
+
+// One sequence; of a pair, one of the two; of a translation, both.
 struct InputSnapshot {
   int64_t example = 0, tower = 0;
+  std::string name;      // of an input that is no example: "text 1"
   at::Tensor tokens;     // [N] int32; undefined for data without ids
   at::Tensor valid;      // [N] bool; undefined: all are
   at::Tensor positions;  // [N] int32: where each token stands; undefined: token n stands at n
   at::Tensor labels;     // [N] int32 of tokens, or [1] of the sequence; -1 = no target
   at::Tensor predicted;  // the likeliest, in the same form
   HeadSnapshot right;    // offsets and keys of the right edges, for tasks that know them; else undefined
+  HeadSnapshot given;    // offsets and keys of the edges that came with the input: of a graph; else undefined
   int64_t length = 0;    // N
+  TargetSnapshot target;
   std::vector<LayerSnapshot> layers;
 };
 
@@ -70,13 +83,15 @@ struct Snapshot {
   std::string task;
   bool is_causal = false;
   data::TokenView view;
+  // Pieces of a tokeniser that occur in the inputs, by id; where the view has no names.
+  std::map<int64_t, std::string> pieces = {};
   std::vector<InputSnapshot> inputs;
 };
 
 struct SnapshotRequest {
   int64_t step = 0;
-  std::vector<int64_t> examples;  // of validation
-  uint64_t seed = 0;              // of the edges: those of an evaluation with this seed
+  std::vector<int64_t> examples = {};  // of validation
+  uint64_t seed = 0;                   // of the edges: those of an evaluation with this seed
   at::Device device = at::kCPU;
   Precision precision = Precision::kFp32;
   bool is_causal = false;
@@ -86,6 +101,21 @@ struct SnapshotRequest {
 // Runs the model on every example in evaluation mode, without gradients; leaves it in the mode it was in.
 // Takes no random number that training would take.
 Snapshot take_snapshot(Model& model, const data::Dataset& dataset, const SnapshotRequest& request);
+
+// The same of inputs that are in no data set; request.examples is not looked at.
+struct SnapshotItem {
+  Batch batch = {};       // of one item
+  int64_t example = 0;    // the item that its edges are drawn as
+  std::string name = {};  // InputSnapshot::name
+  at::Tensor right = {};  // data::Dataset::right_edges
+};
+struct SnapshotTask {
+  std::string name = {};
+  data::TokenView view = {};
+  const data::TextReader* reader = nullptr;  // whose pieces are told; none: the view says all
+};
+Snapshot take_snapshot(Model& model, const SnapshotTask& task, const std::vector<SnapshotItem>& items,
+                       const SnapshotRequest& request);
 
 // Written aside, synced and renamed. Equal snapshots give equal bytes.
 void save_snapshot(const std::filesystem::path& path, const Snapshot& snapshot);

@@ -13,6 +13,7 @@ from transformers.masking_utils import bidirectional_mask_function, causal_mask_
 from ..nn.attention import add_density_penalty, sends
 from ..nn.dense import attend_dense
 from ..nn.sources import AttentionCall
+from ..recording import see
 from .cached import attend_last
 
 __all__ = ["NAME", "refuse_weights"]
@@ -36,6 +37,7 @@ def _attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     if causal and attention_mask is None and queries == keys and getattr(module, "edgewise_first", False):
         _refuse_packed(kwargs.get("position_ids"))
     call = AttentionCall(query, key, value, attention_mask, causal, scaling, dropout)
+    see(call)
     source = getattr(module, "edges", None)
     if source is None:
         output, penalty = attend_dense(call, first_query=keys - queries if causal else 0), None

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..edge_set import EdgeSet
 from ..functional import edge_attention
+from ..recording import see
 from .dense import attend_dense
 from .sources import AttentionCall, EdgeSource, FunctionEdges, GivenEdges
 
@@ -158,6 +159,7 @@ class MultiheadEdgeAttention(nn.Module):
         call = AttentionCall(q, k, v, mask, is_causal, dropout_p=self.dropout if self.training else 0.0,
                              is_self=is_self)
         forbidden = None if is_causal or attn_mask is None else _forbidden(attn_mask, self.num_heads)
+        see(call, forbidden)
         heads = attend_dense(call, forbidden) if self.edges is None else self._attend_edges(call, forbidden)
         output = self.out_proj(heads.transpose(1, 2).flatten(2))
         if not self.batch_first:

@@ -102,6 +102,9 @@ void save_snapshot(const std::filesystem::path& path, const Snapshot& snapshot) 
     tensors.add(input_name(i) + "labels", input.labels);
     tensors.add(input_name(i) + "predicted", input.predicted);
     tensors.add_edges(input_name(i) + "right.", input.right);
+    tensors.add_edges(input_name(i) + "given.", input.given);
+    tensors.add(input_name(i) + "target.tokens", input.target.tokens);
+    tensors.add(input_name(i) + "target.valid", input.target.valid);
     for (size_t l = 0; l < input.layers.size(); ++l) {
       for (size_t h = 0; h < input.layers[l].heads.size(); ++h) {
         const HeadSnapshot& head = input.layers[l].heads[h];
@@ -176,6 +179,10 @@ InputSnapshot SnapshotFile::input(size_t index) const {
   input.labels = tensor(name + "labels", at::kInt, {-1}, true);
   input.predicted = tensor(name + "predicted", at::kInt, {-1}, true);
   if (reader_->has(name + "right.offsets")) read_edges(name + "right.", n, n, input.right);
+  if (reader_->has(name + "given.offsets")) read_edges(name + "given.", n, n, input.given);
+  const int64_t t = input.target.length;
+  if (t > 0) input.target.tokens = tensor(name + "target.tokens", at::kInt, {t}, true);
+  if (t > 0) input.target.valid = tensor(name + "target.valid", at::kBool, {t}, true);
   return input;
 }
 

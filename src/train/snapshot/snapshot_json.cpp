@@ -27,17 +27,25 @@ Json head_json(const HeadSnapshot& head) {
 Json layer_json(const LayerSnapshot& layer) {
   Json heads = Json::array();
   for (const HeadSnapshot& head : layer.heads) heads.push_back(head_json(head));
-  return {{"unit", layer.unit},
-          {"queries", layer.queries},
-          {"keys", layer.keys},
-          {"membership_stride", layer.membership_stride},
-          {"heads", heads}};
+  Json json = {{"unit", layer.unit},
+               {"queries", layer.queries},
+               {"keys", layer.keys},
+               {"membership_stride", layer.membership_stride},
+               {"heads", heads}};
+  if (!layer.name.empty()) json["name"] = layer.name;
+  if (layer.is_of_target) json["of_target"] = true;
+  if (layer.looks_at_target) json["looks_at_target"] = true;
+  return json;
 }
 
 Json input_json(const InputSnapshot& input) {
   Json layers = Json::array();
   for (const LayerSnapshot& layer : input.layers) layers.push_back(layer_json(layer));
-  return {{"example", input.example}, {"tower", input.tower}, {"length", input.length}, {"layers", layers}};
+  Json json = {
+      {"example", input.example}, {"tower", input.tower}, {"length", input.length}, {"layers", layers}};
+  if (!input.name.empty()) json["name"] = input.name;
+  if (input.target.length > 0) json["target_length"] = input.target.length;
+  return json;
 }
 
 // Reads with every type and range checked; a wrong one is told with its name.
@@ -101,6 +109,14 @@ class Reader {
     return value.get<bool>();
   }
 
+  // What later versions of the file may have, and earlier ones need not.
+  std::string name_in(const Json& object) const {
+    return object.contains("name") ? word(object["name"], "name") : "";
+  }
+  bool flag_in(const Json& object, const char* name) const {
+    return object.contains(name) && flag(object, name);
+  }
+
   HeadSnapshot head(const Json& json, const LayerSnapshot& layer) const {
     HeadSnapshot head;
     head.chosen = whole(json, "chosen", 0, layer.queries * layer.keys);
@@ -111,6 +127,9 @@ class Reader {
   LayerSnapshot layer(const Json& json) const {
     LayerSnapshot layer;
     layer.unit = whole(json, "unit", 1, 16);
+    layer.name = name_in(json);
+    layer.is_of_target = flag_in(json, "of_target");
+    layer.looks_at_target = flag_in(json, "looks_at_target");
     TORCH_CHECK_VALUE(layer.unit == 1 || layer.unit == 16, "snapshot: '", file_,
                       "': expected 'unit' to be 1 or 16; found ", layer.unit);
     layer.queries = whole(json, "queries", 0, kMostTokens);
@@ -124,6 +143,8 @@ class Reader {
     input.example = whole(json, "example", 0, INT64_MAX);
     input.tower = whole(json, "tower", 0, 1);
     input.length = whole(json, "length", 0, kMostTokens);
+    input.name = name_in(json);
+    if (json.contains("target_length")) input.target.length = whole(json, "target_length", 0, kMostTokens);
     size_t heads = 0;
     for (const Json& each : list(json, "layers", kMostLayers)) {
       input.layers.push_back(layer(each));
@@ -141,6 +162,12 @@ class Reader {
     result.view.picture_width = whole(json, "picture_width", 0, 1 << 14);
     for (const Json& name : list(json, "token_names", kMostNames))
       result.view.names.push_back(word(name, "token_names"));
+    if (json.contains("pieces"))
+      for (const Json& each : list(json, "pieces", kMostNames)) {
+        TORCH_CHECK_VALUE(each.is_array() && each.size() == 2 && each[0].is_number_integer(), "snapshot: '",
+                          file_, "': expected 'pieces' to be pairs of an id and a text");
+        result.pieces[each[0].get<int64_t>()] = word(each[1], "pieces");
+      }
     for (const Json& each : list(json, "inputs", kMostInputs)) result.inputs.push_back(input(each));
     return result;
   }
@@ -154,13 +181,18 @@ class Reader {
 std::string to_json(const Snapshot& snapshot) {
   Json inputs = Json::array();
   for (const InputSnapshot& input : snapshot.inputs) inputs.push_back(input_json(input));
-  const Json json = {{"step", snapshot.step},
-                     {"task", snapshot.task},
-                     {"causal", snapshot.is_causal},
-                     {"picture_width", snapshot.view.picture_width},
-                     {"token_names", snapshot.view.names},
-                     {"inputs", inputs}};
-  return json.dump();
+  Json json = {{"step", snapshot.step},
+               {"task", snapshot.task},
+               {"causal", snapshot.is_causal},
+               {"picture_width", snapshot.view.picture_width},
+               {"token_names", snapshot.view.names},
+               {"inputs", inputs}};
+  if (!snapshot.pieces.empty()) {
+    json["pieces"] = Json::array();
+    for (const auto& [id, text] : snapshot.pieces) json["pieces"].push_back(Json::array({id, text}));
+  }
+  // Pieces of a tokeniser may end within a character.
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 Snapshot snapshot_of_json(const std::string& text, const std::string& file) {

@@ -1,66 +1,57 @@
 // Brings the parts together: what is chosen is loaded, and what is loaded is shown.
 "use strict";
 (function () {
-  const explorer = window.edgewiseExplorer, raster = window.edgewiseRaster, { state } = explorer;
+  const explorer = window.edgewiseExplorer, { state, models, model } = explorer;
   const root = document.getElementById("explorer");
-  const model = (explorer.model = { run: null, step: null, about: null, input: null, head: null, degrees: null, right: null,
-                                    length: 0, task: "", names: [], hasNames: false, pictureWidth: 0 });
+  explorer.isPart = explorer.data.isReport && !root.dataset.alone;  // of a page of somebody else
 
   root.replaceChildren();
   root.classList.add("explorer");
   const error = explorer.element("div", { className: "error", role: "alert", hidden: true });
   const side = explorer.element("aside", { className: "side", ariaLabel: "heads and densities" });
   const main = explorer.element("section", { className: "main" });
-  const panes = { matrix: explorer.element("div", { className: "pane" }), input: explorer.element("div", { className: "pane" }),
-                  clusters: explorer.element("div", { className: "pane" }) };
   const info = explorer.element("aside", { className: "info", ariaLabel: "figures and edges" });
   const views = (explorer.parts = {});
-  const controls = new explorer.Controls(root, views);
+  const controls = (views.controls = new explorer.Controls(root, views));
   views.heads = new explorer.HeadsView(side);
   views.curves = new explorer.CurvesView(side);
-  views.matrix = new explorer.MatrixView(panes.matrix);
-  views.input = new explorer.InputView(panes.input);
-  views.clusters = new explorer.ClustersView(panes.clusters);
-  views.details = new explorer.DetailsView(info);
+  const halves = (explorer.sides = models.map((each) => new explorer.Half(main, info, each)));
+  Object.assign(views, halves[0].views, { details: halves[0].details });
   const body = explorer.element("div", { className: "body" });
-  main.append(...Object.values(panes));
   body.append(side, main, info);
   root.append(error, body);
 
-  explorer.tokenName = function (n) {
-    const id = model.input && model.input.tokens ? model.input.tokens[n] : undefined;
-    if (id === undefined) return String(n);
-    return model.names[id] !== undefined ? model.names[id] : String(id);
-  };
-  // "token 12: [MAX", "pixel 3, 14", "tokens 32 to 47".
-  explorer.nodeName = function (node, unit) {
-    if (unit > 1) return "tokens " + node * unit + " to " + Math.min(model.length - 1, (node + 1) * unit - 1);
-    if (model.pictureWidth > 0 && node < model.length) {
-      const place = model.input && model.input.positions ? model.input.positions[node] : node;
-      return "pixel " + Math.floor(place / model.pictureWidth) + ", " + (place % model.pictureWidth);
-    }
-    if (node >= model.length) return "node " + node;
-    return "token " + node + (model.input && model.input.tokens ? ": " + explorer.tokenName(node) : "");
-  };
   explorer.painted = () => { if (!explorer.firstPicture && model.head) explorer.firstPicture = performance.now(); };
-  const transposes = new WeakMap();
-  explorer.transposedOf = function (graph) {
-    if (!transposes.has(graph)) transposes.set(graph, raster.transposed(graph));
-    return transposes.get(graph);
-  };
 
   function fail(problem) {
     error.textContent = problem.message;
     error.hidden = false;
     root.dataset.error = problem.message;
   }
-  const pathOf = () => "step/" + state.step + "/input/" + state.input;
+  const clamp = (value, count) => Math.max(0, Math.min(value, count - 1));
+  const nearest = (steps, step) => steps.reduce((a, b) => (Math.abs(b - step) < Math.abs(a - step) ? b : a));
+  const runs = [];  // that there are: this one, and the one beside it
 
-  function graphOf(packed) {
-    const { meta } = packed;
-    return { meta, unit: meta.unit, queries: meta.queries, keys: meta.keys, offsets: packed.offsets, columns: packed.keys,
-             weights: packed.weights || null, query_membership: packed.query_membership, key_side: packed.key_side,
-             block_matrix: packed.block_matrix };
+  // What the right side is of.
+  function besidePlace() {
+    const [run, layer, head, step] = state.beside, which = run < runs.length ? run : 0;
+    return { prefix: which ? "beside/" : "", run: runs[which], at: nearest(runs[which].steps, step < 0 ? state.step : step), layer, head };
+  }
+
+  // The description of a step, and the addresses below it.
+  async function describe(of, { prefix, run, at }) {
+    const step = await explorer.data.json(prefix + "step/" + at), input = clamp(state.input, step.inputs.length);
+    const about = step.inputs[input];
+    if (!about) throw new Error("this snapshot has no inputs");
+    of.run = run;
+    return { step, input, about, address: prefix + "step/" + at + "/input/" + input };
+  }
+  async function headOf(of, { step, about, address, at, layer, head }) {
+    const [input, graph] = await Promise.all([explorer.data.packed(address), explorer.data.packed(address + "/layer/" + layer + "/head/" + head)]);
+    return () => {
+      of.describe(at, step, about);
+      of.take(layer, head, input, graph);
+    };
   }
 
   // Loads what the state asks for; what is asked for meanwhile is loaded next, and what came too late is dropped.
@@ -69,36 +60,39 @@
   async function load(turn) {
     const { run } = model;
     if (!run.steps.includes(state.step)) explorer.set({ step: run.steps[run.steps.length - 1] });
-    const step = await explorer.data.json("step/" + state.step);
+    const found = await describe(model, { prefix: "", run, at: state.step }), { step, input, about } = found;
     if (turn !== asked) return;
-    const clamp = (value, count) => Math.max(0, Math.min(value, count - 1));
-    const input = clamp(state.input, step.inputs.length), about = step.inputs[input];
-    if (!about) throw new Error("this snapshot has no inputs");
     const layer = clamp(state.layer, about.layers.length), heads = about.layers.length ? about.layers[layer].heads.length : 0;
     if (input !== state.input || layer !== state.layer || clamp(state.head, heads) !== state.head)
       explorer.set({ input, layer, head: clamp(state.head, heads) });
     const isNew = model.about !== about;
-    Object.assign(model, { step, about, length: about.length, task: step.task, names: step.token_names,
-                           hasNames: step.token_names.length > 0, pictureWidth: step.picture_width });
-    controls.showStep();
+    model.describe(state.step, step, about);
+    controls.showStep(step);
     if (isNew) views.heads.show(about);
     views.heads.mark();
     controls.mark();
     if (heads === 0) throw new Error("this layer is dense, and the input too long to show all of its pairs");
-    const parts = await Promise.all([explorer.data.packed(pathOf()), explorer.data.packed(pathOf() + "/layer/" + state.layer + "/head/" + state.head)]);
+    const take = await headOf(model, Object.assign(found, { at: state.step, layer, head: state.head }));
     if (turn !== asked) return;
-    const graph = graphOf(parts[1]), right = parts[0].right_offsets;
-    Object.assign(model, { input: parts[0], head: graph, degrees: raster.degrees(graph),
-                           right: right ? { offsets: right, columns: parts[0].right_keys, queries: right.length - 1 } : null });
+    take();
     error.hidden = true;
     delete root.dataset.error;
-    views.matrix.show(graph);
-    views.input.show();
-    views.clusters.show();
-    views.details.show();
+    halves[0].show();
     root.dataset.shown = [state.step, state.input, state.layer, state.head].join(" ");
-    const thumbnails = explorer.data.has(pathOf() + "/thumbnails") ? await explorer.data.packed(pathOf() + "/thumbnails") : null;
+    if (state.beside) await loadBeside(turn);
+    const thumbnails = explorer.data.has(found.address + "/thumbnails") ? await explorer.data.packed(found.address + "/thumbnails") : null;
     if (turn === asked) views.heads.draw(thumbnails);
+  }
+  async function loadBeside(turn) {
+    const second = models[1], place = besidePlace(), found = await describe(second, place), { about } = found;
+    const layer = clamp(place.layer, about.layers.length), head = about.layers.length ? clamp(place.head, about.layers[layer].heads.length) : 0;
+    if (!about.layers.length || !about.layers[layer].heads.length) throw new Error("the layer on the right is dense, and the input too long to show all of its pairs");
+    const take = await headOf(second, Object.assign(found, { at: place.at, layer, head }));
+    if (turn !== asked || !state.beside) return;
+    take();
+    halves[1].showLists(runs);
+    halves[1].show();
+    root.dataset.beside = [runs.indexOf(place.run), place.at, layer, head].join(" ");
   }
   function reload() {
     const turn = ++asked;
@@ -107,23 +101,24 @@
 
   function retheme() {
     root.dataset.theme = explorer.theme();
-    if (!explorer.data.isReport) document.documentElement.dataset.theme = explorer.theme();
+    if (!explorer.isPart) document.documentElement.dataset.theme = explorer.theme();
     views.curves.draw();
     views.heads.draw(views.heads.thumbnails);
-    views.matrix.ask();
-    views.input.draw();
-    views.clusters.draw();
-    if (model.head) views.details.drawHistogram();
+    for (const half of halves) half.retheme();
   }
   function showView() {
-    for (const [name, pane] of Object.entries(panes)) pane.hidden = name !== state.view;
+    const isOpen = state.beside !== null;
+    main.classList.toggle("two", isOpen);
+    if (!isOpen) delete root.dataset.beside;
+    for (const half of halves) {
+      half.open(isOpen);
+      half.showView(state.view);
+    }
     controls.mark();
     measure();
   }
   function measure() {
-    const { clientWidth, clientHeight } = main;
-    if (views[state.view].width !== clientWidth || views[state.view].height !== clientHeight)
-      views[state.view].resize(clientWidth, clientHeight);
+    for (const half of halves) half.measure(state.view);
     if (views.curves.width !== side.clientWidth - 24) views.curves.resize(side.clientWidth - 24);
   }
 
@@ -131,22 +126,26 @@
     if (!model.run) return;
     const has = (...names) => names.some((name) => changed.has(name));
     if (has("theme")) retheme();
-    if (has("view")) showView();
-    if (has("step", "layer", "head")) views.curves.draw();
-    if (has("step", "input", "layer", "head")) return reload();
-    if (has("colour")) controls.mark();
-    if (has("colour", "zoom") && model.head) views.matrix.ask();
-    if (has("token", "side") && model.head) {
-      views.matrix.draw();
-      views.input.draw();
-      views.clusters.draw();
-      views.details.showToken();
+    if (has("view", "beside")) showView();
+    if (has("step", "layer", "head", "beside")) views.curves.draw();
+    if (has("beside")) views.heads.mark();
+    if (has("step", "input", "layer", "head", "beside")) return reload();
+    if (has("colour", "arrange")) controls.mark();
+    for (const half of halves) {
+      if (!half.model.head || (half.model.which > 0 && !state.beside)) continue;
+      if (has("colour", "zoom")) half.views.matrix.ask();
+      if (has("arrange")) half.views.graph.show();
+      if (has("place")) half.views.graph.draw();
+      if (has("token", "side")) half.showToken();
     }
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
-  new ResizeObserver(measure).observe(main);
+  const watcher = new ResizeObserver(measure);
+  for (const half of halves) watcher.observe(half.stage);
 
-  explorer.data.json("run").then((run) => {
+  explorer.data.json("run").then(async (run) => {
+    runs.push(run);
+    if (run.beside) runs.push(await explorer.data.json("beside/run"));
     model.run = run;
     controls.showRun();
     if (run.steps.length === 0) throw new Error("this run has no snapshots; train it with train.snapshot_every");

@@ -6,7 +6,8 @@
   const kTop = 40, kMargin = 16;
 
   class ClustersView {
-    constructor(parent) {
+    constructor(parent, model) {
+      this.model = model;
       this.canvas = explorer.element("canvas", { className: "clusters", tabIndex: 0, ariaLabel: "memberships and block matrix" });
       this.tip = explorer.element("div", { className: "tip", hidden: true });
       parent.append(this.canvas, this.tip);
@@ -15,7 +16,7 @@
       this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
       this.canvas.addEventListener("click", (event) => {
         const found = this.cellAt(event);
-        if (found && found.node !== undefined) explorer.set({ token: found.node * explorer.model.head.unit, side: found.name === "queries" ? "query" : "key" });
+        if (found && found.node !== undefined) explorer.set({ token: found.node * this.model.head.unit, side: found.name === "queries" ? "query" : "key" });
       });
     }
     show() { this.draw(); }
@@ -27,7 +28,7 @@
 
     // The three heat maps: where they stand and what they hold.
     panels() {
-      const head = explorer.model.head;
+      const head = this.model.head;
       if (!head || !head.query_membership) return null;
       const stride = head.meta.membership_stride;
       const queries = Math.ceil(head.queries / stride), keys = Math.ceil(head.keys / stride);
@@ -78,9 +79,9 @@
         if (!panel.values) continue;
         surface.image(this.heat(panel), panel.x, panel.y, panel.width, panel.height);
         surface.rect(panel.x - 1, panel.y - 1, panel.width + 2, panel.height + 2, null, colours.line);
-        const { token } = explorer.state, head = explorer.model.head;
-        if (panel.isNodes && token >= 0) {
-          const row = Math.floor(Math.floor(token / head.unit) / panel.stride), tall = panel.height / panel.rows;
+        const node = this.model.chosen()[panel.name === "queries" ? "query" : "key"];
+        if (panel.isNodes && node >= 0) {
+          const row = Math.floor(node / panel.stride), tall = panel.height / panel.rows;
           surface.rect(panel.x - 2, panel.y + row * tall - 1, panel.width + 4, Math.max(3, tall + 2), null, colours.chosen);
         }
       }
@@ -111,7 +112,7 @@
       this.tip.hidden = !found;
       if (!found) return;
       const what = found.node === undefined ? "clusters " + found.other + " and " + found.cluster
-        : explorer.nodeName(found.node, explorer.model.head.unit) + "\ncluster " + found.cluster;
+        : this.model.nodeName(found.node, found.name === "queries" ? "query" : "key") + "\ncluster " + found.cluster;
       this.tip.textContent = what + "\n" + explorer.number(found.value);
       this.tip.style.left = Math.min(found.px + 14, this.width - 200) + "px";
       this.tip.style.top = found.py + 16 + "px";

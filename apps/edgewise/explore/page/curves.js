@@ -33,7 +33,9 @@
       return { low, high: Math.max(high, low + 1), most, room: this.width - kLeft - kRight, tall: this.height - kTop - kBottom };
     }
     draw() {
-      if (this.width < 1) return;
+      const { run } = explorer.model;
+      this.canvas.hidden = run !== null && run.densities.steps.length === 0;  // of a snapshot without a run
+      if (this.width < 1 || this.canvas.hidden) return;
       const surface = new explorer.CanvasSurface(this.canvas, this.width, this.height, Math.min(2, window.devicePixelRatio || 1));
       this.canvas.style.height = this.height + "px";
       surface.context.clearRect(0, 0, this.width, this.height);
@@ -65,6 +67,8 @@
       };
       heads.forEach((curve, n) => { if (n !== chosen) draw(curve, n, 1); });
       if (heads[chosen]) draw(heads[chosen], chosen, 3);
+      const { beside } = explorer.state, other = beside ? beside[1] * run.heads + beside[2] : -1;
+      if (beside && beside[0] === 0 && heads[other] && other !== chosen) draw(heads[other], other, 2);
       for (const step of run.steps) surface.line([[x(step), this.height - kBottom], [x(step), this.height - kBottom + 4]], colours.soft);
       const at = x(Math.max(scale.low, explorer.state.step));
       surface.line([[at, kTop - 4], [at, this.height - kBottom]], colours.chosen, 1.5);

@@ -76,10 +76,10 @@
     has: (address) => !isReport || embedded.has(address),
     json: (address) => remembered(address, (buffer) => JSON.parse(new TextDecoder().decode(buffer))),
     packed: (address) => remembered(address, unpacked),
-    // What raster.js knows as text, for a Worker.
-    worker() {
-      const script = document.getElementById("explorer-raster");
-      if (!script) return new Worker("raster.js");
+    // A Worker that runs one of the page's scripts; in a file of its own the script is there as text.
+    worker(name) {
+      const script = document.getElementById("explorer-" + name);
+      if (!script) return new Worker(name);
       const address = URL.createObjectURL(new Blob([script.textContent], { type: "text/javascript" }));
       return new Worker(address);
     },

@@ -7,7 +7,8 @@
   const kLeft = 76, kTop = 58, kMargin = 10, kMostCells = 40000, kDeepest = 64;
 
   class MatrixView {
-    constructor(parent) {
+    constructor(parent, model) {
+      this.model = model;
       this.canvas = explorer.element("canvas", { className: "matrix", tabIndex: 0, ariaLabel: "edges of the head, queries by keys" });
       this.tip = explorer.element("div", { className: "tip", hidden: true });
       parent.append(this.canvas, this.tip);
@@ -18,7 +19,7 @@
       this.frames = 0;
       this.hover = null;
       try {
-        this.worker = explorer.data.worker();
+        this.worker = explorer.data.worker("raster.js");
         this.worker.onmessage = (event) => this.take(event.data);
         this.worker.onerror = () => { this.worker = null; this.ask(); };
       } catch (error) {
@@ -27,9 +28,9 @@
       this.listen();
     }
 
-    show(graph) {
-      this.graph = graph;
-      this.degrees = raster.degrees(graph);
+    show() {
+      const graph = (this.graph = this.model.head);
+      this.degrees = this.model.degrees;
       this.picture = null;
       if (this.worker)
         this.worker.postMessage({ graph: { queries: graph.queries, keys: graph.keys, offsets: graph.offsets,
@@ -140,7 +141,7 @@
     }
     // Right edges of a task that knows them, as frames.
     paintRight(surface, x, y, scale) {
-      const right = explorer.model.right;
+      const right = this.model.isAcross() ? null : this.model.right;
       if (!right || this.graph.unit !== 1 || scale < 3) return;
       const { width, height } = this.area(), colour = explorer.colours().right;
       for (let i = Math.max(0, Math.floor(y)); i < Math.min(right.queries, y + height / scale); ++i)
@@ -151,10 +152,9 @@
         }
     }
     paintChosen(surface, x, y, scale) {
-      const { token, side } = explorer.state, colours = explorer.colours();
-      if (token < 0) return;
-      const node = Math.floor(token / this.graph.unit), thick = Math.max(1, scale), { width, height } = this.area();
-      const frame = (ofQuery, colour) => ofQuery
+      const { side } = explorer.state, colours = explorer.colours(), chosen = this.model.chosen();
+      const thick = Math.max(1, scale), { width, height } = this.area();
+      const frame = (ofQuery, colour, node = ofQuery ? chosen.query : chosen.key) => node < 0 ? null : ofQuery
         ? surface.rect(kLeft, kTop + (node - y) * scale - 1, Math.min(width, (this.graph.keys - x) * scale), thick + 2, null, colour)
         : surface.rect(kLeft + (node - x) * scale - 1, kTop, thick + 2, Math.min(height, (this.graph.queries - y) * scale), null, colour);
       frame(side !== "query", colours.incoming);
@@ -163,26 +163,28 @@
 
     paintAxes(surface, x, y, scale) {
       const colours = explorer.colours(), { width, height } = this.area(), unit = this.graph.unit;
-      surface.text(kLeft, 14, unit > 1 ? "keys, in groups of 16" : "keys", { colour: colours.soft, size: 12 });
-      surface.text(4, 14, unit > 1 ? "queries, in groups of 16" : "queries", { colour: colours.soft, size: 12 });
-      const named = scale >= 13 && unit === 1 && explorer.model.hasNames;
+      const [across, down] = this.model.isAcross() ? ["keys: source", "queries: translation"] : ["keys", "queries"], groups = unit > 1 ? ", in groups of 16" : "";
+      const wide = this.width > 520;
+      surface.text(wide ? 4 + 7 * (down + groups).length + 20 : kLeft, 14, across + groups, { colour: colours.soft, size: 12 });
+      if (wide) surface.text(4, 14, down + groups, { colour: colours.soft, size: 12 });
+      const named = scale >= 13 && unit === 1 && this.model.hasNames, { query, key } = this.model.sides;
       const step = named ? 1 : niceStep(54 / (scale * unit)) / unit;
       const each = (nodes, from, room, use) => {
-        const every = named ? 1 : Math.max(1, Math.round(step));
+        const every = named ? 1 : Math.max(1, Math.round(step), Math.ceil(34 / scale / (step >= 1 ? 8 : 1)));
         for (let n = Math.ceil(from / every - 1e-9) * every; n < nodes && (n - from) * scale < room; n += every) if (n >= 0) use(n);
       };
-      const label = (n, most) => (named ? explorer.tokenName(n).slice(0, most) : String(n * unit));
+      const label = (n, most, text) => (named ? this.model.label(n, text).slice(0, most) : String(n * unit));
       each(this.graph.keys, x, width, (n) => {
         const at = kLeft + (n + 0.5 - x) * scale;
         if (at < kLeft) return;
         surface.line([[at, kTop - 5], [at, kTop - 1]], colours.soft);
-        surface.text(at, kTop - 9, label(n, 4), { colour: colours.soft, size: 11, anchor: "middle", mono: named });
+        surface.text(at, kTop - 9, label(n, scale >= 40 ? 6 : 4, key), { colour: colours.soft, size: 11, anchor: "middle", mono: named });
       });
       each(this.graph.queries, y, height, (n) => {
         const at = kTop + (n + 0.5 - y) * scale;
         if (at < kTop) return;
         surface.line([[kLeft - 5, at], [kLeft - 1, at]], colours.soft);
-        surface.text(kLeft - 9, at + 4, label(n, 8), { colour: colours.soft, size: 11, anchor: "end", mono: named });
+        surface.text(kLeft - 9, at + 4, label(n, 8, query), { colour: colours.soft, size: 11, anchor: "end", mono: named });
       });
     }
 
@@ -191,9 +193,10 @@
       const ends = { weight: this.graph.weights ? ["0.0001", "weight 1"] : null, edges: ["few", "all pairs"],
                      query: ["1", this.degrees.mostOfQuery + " edges"], key: ["1", this.degrees.mostOfKey + " edges"] }[mode];
       if (!ends) return;
-      for (let n = 0; n < wide; n += 2) surface.rect(x + n, 6, 2, 9, explorer.tone(0.1 + (0.9 * n) / wide));
-      surface.text(x - 5, 14, ends[0], { colour: colours.soft, size: 11, anchor: "end" });
-      surface.text(x + wide + 5, 14, ends[1], { colour: colours.soft, size: 11 });
+      const y = this.width > 520 ? 6 : 20;  // below the names of the axes where they leave no room
+      for (let n = 0; n < wide; n += 2) surface.rect(x + n, y, 2, 9, explorer.tone(0.1 + (0.9 * n) / wide));
+      surface.text(x - 5, y + 8, ends[0], { colour: colours.soft, size: 11, anchor: "end" });
+      surface.text(x + wide + 5, y + 8, ends[1], { colour: colours.soft, size: 11 });
     }
 
     // The cell under a point of the canvas; null beside the matrix.
@@ -261,7 +264,7 @@
       this.tip.hidden = !edge;
       if (!edge) return;
       const weight = this.graph.weights ? "\nweight " + explorer.number(this.graph.weights[edge.e]) : "";
-      this.tip.textContent = explorer.nodeName(edge.i, this.graph.unit) + " \u2192 " + explorer.nodeName(edge.j, this.graph.unit) + weight;
+      this.tip.textContent = this.model.nodeName(edge.i, "query") + " \u2192 " + this.model.nodeName(edge.j, "key") + weight;
       this.tip.style.left = Math.min(px + 14, this.width - 200) + "px";
       this.tip.style.top = py + 16 + "px";
     }

@@ -3,9 +3,12 @@
 (function () {
   const explorer = (window.edgewiseExplorer = window.edgewiseExplorer || {});
 
-  const views = ["matrix", "input", "clusters"], colours = ["weight", "edges", "query", "key"];
+  const views = ["matrix", "input", "graph", "clusters"], colours = ["weight", "edges", "query", "key"];
+  const arrangements = ["auto", "given", "head", "ring"];
+  // beside: [run, layer, head, step] of what stands on the right, step -1 = that of the left; null = nothing.
+  // zoom is of the matrix, place of the graph: [x, y, scale].
   const start = { step: -1, input: 0, layer: 0, head: 0, view: "matrix", colour: "weight", token: -1, side: "query",
-                  zoom: null, theme: "auto" };
+                  zoom: null, theme: "auto", beside: null, arrange: "auto", place: null };
   const state = Object.assign({}, start);
   const listeners = [];
 
@@ -16,6 +19,12 @@
     const numbers = (text || "").split(",").map(Number);
     return numbers.length === 3 && numbers.every(Number.isFinite) && numbers[2] > 0 ? numbers : null;
   }
+  function besideOf(text) {
+    const parts = text.split(",");
+    if (parts.length !== 4 || !parts.every((part) => /^(-1|\d{1,15})$/.test(part))) return null;
+    const [run, layer, head, step] = parts.map(Number);
+    return run < 0 || run > 1 || layer < 0 || head < 0 ? null : [run, layer, head, step];
+  }
 
   function read() {
     const given = new URLSearchParams(location.hash.slice(1));
@@ -25,7 +34,8 @@
       head: whole(get("head"), 0), view: among(views, get("view"), "matrix"),
       colour: among(colours, get("colour"), "weight"), token: whole(get("token"), -1),
       side: among(["query", "key"], get("side"), "query"), zoom: zoomOf(get("zoom")),
-      theme: among(["auto", "light", "dark"], get("theme"), "auto") });
+      theme: among(["auto", "light", "dark"], get("theme"), "auto"), beside: besideOf(get("beside")),
+      arrange: among(arrangements, get("arrange"), "auto"), place: zoomOf(get("place")) });
   }
 
   function write() {
@@ -33,7 +43,7 @@
     for (const name of Object.keys(start)) {
       const value = state[name];
       if (value === start[name] || value === null) continue;
-      said.set(name, name === "zoom" ? value.map((x) => +x.toFixed(3)).join(",") : String(value));
+      said.set(name, Array.isArray(value) ? value.map((x) => +x.toFixed(3)).join(",") : String(value));
     }
     try {
       history.replaceState(null, "", "#" + said.toString().replaceAll("%2C", ","));
@@ -44,6 +54,7 @@
   explorer.state = state;
   explorer.views = views;
   explorer.colourModes = colours;
+  explorer.arrangements = arrangements;
   explorer.onChange = (listener) => listeners.push(listener);
   explorer.set = function (changes) {
     const changed = Object.keys(changes).filter((name) => state[name] !== changes[name]);

@@ -20,6 +20,26 @@
       if (fill) { this.context.fillStyle = fill; this.context.fillRect(x, y, w, h); }
       if (stroke) { this.context.strokeStyle = stroke; this.context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1); }
     }
+    // Many lines of one colour: [x0, y0, x1, y1, x0, y0, ...].
+    segments(ends, colour, width, alpha = 1) {
+      this.context.strokeStyle = colour;
+      this.context.globalAlpha = alpha;
+      this.context.lineWidth = width;
+      this.context.beginPath();
+      for (let n = 0; n + 3 < ends.length; n += 4) {
+        this.context.moveTo(ends[n], ends[n + 1]);
+        this.context.lineTo(ends[n + 2], ends[n + 3]);
+      }
+      this.context.stroke();
+      this.context.globalAlpha = 1;
+      this.context.lineWidth = 1;
+    }
+    circle(x, y, radius, fill, stroke) {
+      this.context.beginPath();
+      this.context.arc(x, y, radius, 0, 2 * Math.PI);
+      if (fill) { this.context.fillStyle = fill; this.context.fill(); }
+      if (stroke) { this.context.strokeStyle = stroke; this.context.lineWidth = 2; this.context.stroke(); this.context.lineWidth = 1; }
+    }
     line(points, colour, width) {
       this.context.strokeStyle = colour;
       this.context.lineWidth = width || 1;
@@ -42,6 +62,9 @@
       this.context.clip();
     }
     unclip() { this.context.restore(); }
+    // What is drawn until pop() is moved.
+    push(x, y) { this.context.save(); this.context.translate(x, y); }
+    pop() { this.context.restore(); }
   }
 
   const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
@@ -61,6 +84,14 @@
       this.parts.push(`<rect x="${short(x + inset)}" y="${short(y + inset)}" width="${short(Math.max(0, w - 2 * inset))}" ` +
         `height="${short(Math.max(0, h - 2 * inset))}" fill="${fill || "none"}"${stroke ? ` stroke="${stroke}"` : ""}/>`);
     }
+    segments(ends, colour, width, alpha = 1) {
+      const path = [];
+      for (let n = 0; n + 3 < ends.length; n += 4) path.push(`M${short(ends[n])} ${short(ends[n + 1])}L${short(ends[n + 2])} ${short(ends[n + 3])}`);
+      if (path.length) this.parts.push(`<path fill="none" stroke="${colour}" stroke-width="${width}" stroke-opacity="${alpha}" d="${path.join("")}"/>`);
+    }
+    circle(x, y, radius, fill, stroke) {
+      this.parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="${short(radius)}" fill="${fill || "none"}"${stroke ? ` stroke="${stroke}" stroke-width="2"` : ""}/>`);
+    }
     line(points, colour, width) {
       this.parts.push(`<polyline fill="none" stroke="${colour}" stroke-width="${width || 1}" ` +
         `points="${points.map(([x, y]) => short(x) + "," + short(y)).join(" ")}"/>`);
@@ -79,36 +110,15 @@
         `</clipPath><g clip-path="url(#${id})">`);
     }
     unclip() { this.parts.push("</g>"); }
+    push(x, y) { this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`); }
+    pop() { this.parts.push("</g>"); }
     finish() {
       return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" ` +
         `viewBox="0 0 ${this.width} ${this.height}">\n${this.parts.join("\n")}\n</svg>\n`;
     }
   }
 
-  function save(blob, name) {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  }
-
   explorer.CanvasSurface = CanvasSurface;
-  explorer.SvgSurface = SvgSurface;
   explorer.monoFont = kMono;
-  // view.paint(surface) draws all of a view that has a size.
-  explorer.svgOf = function (view) {
-    const surface = new SvgSurface(view.width, view.height);
-    surface.rect(0, 0, view.width, view.height, explorer.colours().back);
-    view.paint(surface);
-    return surface.finish();
-  };
-  explorer.saveSvg = (view, name) => save(new Blob([explorer.svgOf(view)], { type: "image/svg+xml" }), name + ".svg");
-  explorer.savePng = function (view, name) {
-    const canvas = document.createElement("canvas");
-    const surface = new CanvasSurface(canvas, view.width, view.height, 2);
-    surface.rect(0, 0, view.width, view.height, explorer.colours().back);
-    view.paint(surface);
-    canvas.toBlob((blob) => save(blob, name + ".png"), "image/png");
-  };
+  explorer.SvgSurface = SvgSurface;
 })();
