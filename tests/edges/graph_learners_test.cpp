@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kNodes = 60, kHeads = 2, kDim = 8;
+constexpr int64_t kNodes = 60, kLearnerHeads = 2, kLearnerDim = 8;
 
 // 60 nodes in a ring, with a few chords.
 at::Tensor ring_mask() {
@@ -30,7 +30,7 @@ at::Tensor ring_mask() {
 
 EdgeRequest ring_request(uint64_t step = 0) {
   torch::manual_seed(3);
-  const at::Tensor nodes = torch::randn({1, kHeads, kNodes, kDim});
+  const at::Tensor nodes = torch::randn({1, kLearnerHeads, kNodes, kLearnerDim});
   EdgeRequest request{nodes, nodes, std::nullopt, /*is_causal=*/false, {.seed = 4, .step = step}};
   const EdgeSet edges = EdgeSet::from_mask(ring_mask().expand({1, 1, kNodes, kNodes}));
   request.relations = EdgeRelations{edges, torch::ones({edges.edge_count()}, at::kLong)};
@@ -59,7 +59,7 @@ at::Tensor all_probabilities(const EdgeLearner& learner) {
 
 TEST(SbmBesideAGraph, ExpectsAsManyEdgesAsAreAskedFor) {
   for (const bool near : {false, true}) {
-    SbmEdgesOptions options(kHeads, kDim);
+    SbmEdgesOptions options(kLearnerHeads, kLearnerDim);
     const double wanted = near ? 0.5 : 1.5;  // of about four candidates, or of all
     options.clusters = 4, options.edges_per_row = wanted;
     if (near) options.candidates = std::make_shared<BeyondGraph>(2);
@@ -71,21 +71,22 @@ TEST(SbmBesideAGraph, ExpectsAsManyEdgesAsAreAskedFor) {
       const EdgeChoice choice = sbm->choose(ring_request(step));
       const at::Tensor p = all_probabilities(*choice.learner);
       ASSERT_LT(p.max().item<double>(), 1) << "else fewer are drawn";
-      for (int64_t head = 0; head < kHeads; ++head)
+      for (int64_t head = 0; head < kLearnerHeads; ++head)
         EXPECT_NEAR(p[head].masked_select(open).sum().item<double>(), wanted * kNodes, 1e-3);
       drawn += (choice.edges.to_mask() & open).sum().item<double>();
       if (near) {
         EXPECT_FALSE((choice.edges.to_mask() & open.logical_not()).any().item<bool>());
       }
     }
-    const double mean = drawn / (kSteps * kHeads), most = wanted * kNodes;  // whose variance is below it
-    EXPECT_NEAR(mean, most, 5 * std::sqrt(most / (kSteps * kHeads))) << near;
+    const double mean = drawn / (kSteps * kLearnerHeads),
+                 most = wanted * kNodes;  // whose variance is below it
+    EXPECT_NEAR(mean, most, 5 * std::sqrt(most / (kSteps * kLearnerHeads))) << near;
   }
 }
 
 // Whatever moves the parameters, the number stays: its gradient is 0.
 TEST(SbmBesideAGraph, GradientsDoNotChangeTheNumber) {
-  SbmEdgesOptions options(kHeads, kDim);
+  SbmEdgesOptions options(kLearnerHeads, kLearnerDim);
   options.clusters = 4, options.edges_per_row = 2;
   SbmEdges sbm = spread_sbm(options);
   const EdgeChoice choice = sbm->choose(ring_request());
@@ -98,7 +99,7 @@ TEST(SbmBesideAGraph, GradientsDoNotChangeTheNumber) {
 }
 
 TEST(SbmBesideAGraph, ProbesAreCandidatesThatWereNotDrawn) {
-  SbmEdgesOptions options(kHeads, kDim);
+  SbmEdgesOptions options(kLearnerHeads, kLearnerDim);
   options.clusters = 4, options.edges_per_row = 1, options.candidates = std::make_shared<BeyondGraph>(2);
   options.probes_per_row = 2;
   SbmEdges sbm = spread_sbm(options);
@@ -115,10 +116,10 @@ TEST(SbmBesideAGraph, ProbesAreCandidatesThatWereNotDrawn) {
 }
 
 TEST(SbmBesideAGraph, OptionsThatDoNotFitAreErrors) {
-  SbmEdgesOptions options(kHeads, kDim, SbmPreset::kPaper);
+  SbmEdgesOptions options(kLearnerHeads, kLearnerDim, SbmPreset::kPaper);
   options.edges_per_row = 1;
   EXPECT_THAT(kit::message_of([&] { SbmEdges{options}; }), HasSubstr("expected exploration = 0"));
-  SbmEdgesOptions squares(kHeads, kDim, SbmPreset::kEdgewise, 16);
+  SbmEdgesOptions squares(kLearnerHeads, kLearnerDim, SbmPreset::kEdgewise, 16);
   squares.edges_per_row = 1;
   EXPECT_THAT(kit::message_of([&] { SbmEdges{squares}; }), HasSubstr("expected unit 1"));
   EXPECT_THAT(kit::message_of([] { BeyondGraph{1}; }), HasSubstr("expected hops of at least 2"));
@@ -135,9 +136,9 @@ TEST(BeyondGraph, AreThePairsWithinSoManySteps) {
 
 // As many as are asked for, or all there are, and nothing that the graph has.
 TEST(PoliciesBesideAGraph, ChooseAmongTheCandidates) {
-  IndexerEdgesOptions indexer(kHeads, kHeads * kDim);
+  IndexerEdgesOptions indexer(kLearnerHeads, kLearnerHeads * kLearnerDim);
   indexer.alpha = 2, indexer.candidates = std::make_shared<BeyondGraph>(2);
-  SacEdgesOptions sac(kHeads, kHeads * kDim);
+  SacEdgesOptions sac(kLearnerHeads, kLearnerHeads * kLearnerDim);
   sac.alpha = 2, sac.distance = DistanceEncoding::kNone, sac.candidates = std::make_shared<BeyondGraph>(2);
   const at::Tensor open = two_steps();
   const at::Tensor wanted = open.sum(1).clamp_max(2);
@@ -149,7 +150,7 @@ TEST(PoliciesBesideAGraph, ChooseAmongTheCandidates) {
       const EdgeChoice choice = source->choose(ring_request());
       const at::Tensor mask = choice.edges.to_mask();
       EXPECT_FALSE((mask & open.logical_not()).any().item<bool>());
-      EXPECT_TRUE(at::equal(mask.sum(3), wanted.expand({1, kHeads, kNodes})));
+      EXPECT_TRUE(at::equal(mask.sum(3), wanted.expand({1, kLearnerHeads, kNodes})));
       if (training && choice.learner->probes) {
         EXPECT_FALSE((choice.learner->probes->to_mask() & open.logical_not()).any().item<bool>());
       }

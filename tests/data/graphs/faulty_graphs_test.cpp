@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<int64_t> list(const at::Tensor& tensor) {
+std::vector<int64_t> longs_of(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.to(at::kLong).contiguous();
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
@@ -91,7 +91,7 @@ TEST(FaultyGraphSage, EveryNodeIsNamedOnceAndLabelled) {
               HasSubstr("a 0 or 1 for every class of node d; found 2"));
   EXPECT_THAT(message(labels, R"({"a": 0, "b": 1, "c": 4294967296, "d": 0})"), HasSubstr("found 4294967296"));
   EXPECT_EQ(message(labels, R"({"a": [true, false], "b": [0, 0], "c": [1, 1], "d": [0, 1]})"), "(no error)");
-  EXPECT_EQ(list(import_graphsage(scratch.path(), "tiny").labels.select(0, 0))[0], 1) << "true is 1";
+  EXPECT_EQ(longs_of(import_graphsage(scratch.path(), "tiny").labels.select(0, 0))[0], 1) << "true is 1";
   const char* const ids = "tiny-id_map.json";
   EXPECT_THAT(message(ids, R"({"a": 0, "b": 0, "c": 2, "d": 3})"),
               HasSubstr("has the number of another one"));
@@ -104,7 +104,7 @@ TEST(FaultyGraphSage, EveryNodeIsNamedOnceAndLabelled) {
   EXPECT_THAT(message("tiny-G.json", nodes(R"({"id": "d", "val": "yes"})")),
               HasSubstr("node 3: expected val to be true or false; found \"yes\""));
   EXPECT_EQ(message("tiny-G.json", nodes(R"({"id": "d", "val": 1})")), "(no error)");
-  EXPECT_EQ(list(import_graphsage(scratch.path(), "tiny").validation_mask),
+  EXPECT_EQ(longs_of(import_graphsage(scratch.path(), "tiny").validation_mask),
             (std::vector<int64_t>{0, 0, 0, 1}));
 }
 
@@ -116,9 +116,9 @@ TEST(FaultyGraphSage, GraphsOfAFileAreWholeNumbers) {
   };
   write({7, 3, 7, 3});
   const GraphData graph = import_graphsage(scratch.path(), "tiny");
-  EXPECT_THAT(list(graph.graph_offsets), ElementsAre(0, 2, 4)) << "b and d, then a and c";
-  EXPECT_THAT(list(graph.edges), ElementsAre(2, 3));
-  EXPECT_THAT(list(graph.validation_mask), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(longs_of(graph.graph_offsets), ElementsAre(0, 2, 4)) << "b and d, then a and c";
+  EXPECT_THAT(longs_of(graph.edges), ElementsAre(2, 3));
+  EXPECT_THAT(longs_of(graph.validation_mask), ElementsAre(1, 0, 0, 0));
   for (const double id : {double{NAN}, -1.0, 0.5, 1e300}) {
     write({0, 0, id, 0});
     EXPECT_THAT(complaint([&] { import_graphsage(scratch.path(), "tiny"); }), HasSubstr("node 2 has "));
@@ -144,9 +144,9 @@ TEST(GraphSage, ComponentsAreGraphs) {
   scratch.write("ten-class_map.json", "{" + labels + "}");
   scratch.write("ten-feats.npy", npy("<f8", "10, 1", raw(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})));
   const GraphData graph = import_graphsage(scratch.path(), "ten");
-  EXPECT_THAT(list(graph.graph_offsets), ElementsAre(0, 4, 7, 10)) << "0 1 2 3; 4 5 6; 7 8 9";
-  EXPECT_THAT(list(graph.edges), ElementsAre(0, 1, 1, 2, 4, 5, 5, 6, 7, 8, 8, 9));
-  EXPECT_THAT(list(graph.labels), ElementsAre(0, 1, 0, 1, 0, 1, 0, 1, 0, 1));
+  EXPECT_THAT(longs_of(graph.graph_offsets), ElementsAre(0, 4, 7, 10)) << "0 1 2 3; 4 5 6; 7 8 9";
+  EXPECT_THAT(longs_of(graph.edges), ElementsAre(0, 1, 1, 2, 4, 5, 5, 6, 7, 8, 8, 9));
+  EXPECT_THAT(longs_of(graph.labels), ElementsAre(0, 1, 0, 1, 0, 1, 0, 1, 0, 1));
   EXPECT_EQ(graph.train_mask.sum().item<int64_t>(), 7);
 }
 
