@@ -23,6 +23,11 @@ at::Tensor padded_width(const at::Tensor& heads, int64_t width) {
   return width > heads.size(3) ? at::constant_pad_nd(heads, {0, width - heads.size(3)}) : heads;
 }
 
+// A 1 x 1 convolution of rows of channels: [B, rows, columns, in] -> [.., out].
+at::Tensor by_pixel(const at::Tensor& rows, const torch::nn::Conv2d& layer) {
+  return at::linear(rows, layer->weight.flatten(1));
+}
+
 // The width that query, key and value get with zeros: on CUDA the next that kernels over edges are built for,
 // or a multiple of 8, as torch's fast dense ones want it. The wider ones of edges, and all on a CPU, stay.
 int64_t kernel_width(const at::Tensor& query, bool over_edges) {
@@ -85,9 +90,8 @@ AugmentedOutput AugmentedConvolutionImpl::forward(const at::Tensor& x, const Ran
                                                /*ceil_mode=*/false, /*count_include_pad=*/false);
   const int64_t batch = x.size(0), heads = options.heads, dim = options.key_channels / heads;
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  const std::vector<at::Tensor> parts =
-      qkv->forward(seen)
-          .permute({0, 2, 3, 1})  // [B, rows, columns, 2 d_k + d_v]
+  const std::vector<at::Tensor> parts =  // [B, rows, columns, 2 d_k + d_v]
+      by_pixel(seen.permute({0, 2, 3, 1}), qkv)
           .split_with_sizes({options.key_channels, options.key_channels, options.value_channels}, 3);
   const auto by_head = [&](const at::Tensor& part) {  // [B, H, rows, columns, D]
     return part.unflatten(3, {heads, part.size(3) / heads}).permute({0, 3, 1, 2, 4});
@@ -147,11 +151,9 @@ AugmentedOutput AugmentedConvolutionImpl::forward(const at::Tensor& x, const Ran
   }
   attended.output = at::Tensor();
   rows = rows.narrow(3, 0, value.size(3));
-  const at::Tensor values = as_pixels(rows, grid)  // [B, H, rows, columns, D] -> [B, d_v, rows, columns]
-                                .permute({0, 2, 3, 1, 4})
-                                .flatten(3)
-                                .permute({0, 3, 1, 2});
-  result.x = at::cat({convolved, out->forward(values)}, 1);
+  // [B, H, rows, columns, D] -> [B, rows, columns, d_v]
+  const at::Tensor values = as_pixels(rows, grid).permute({0, 2, 3, 1, 4}).flatten(3);
+  result.x = at::cat({convolved, by_pixel(values, out).permute({0, 3, 1, 2})}, 1);
   return result;
 }
 

@@ -120,8 +120,8 @@ TEST(ResidualNetwork, EveryKindComputesAndLearns) {
                                              tiny(true, window, 4)};
   for (const int64_t depth : {18, 34, 50}) {
     all.push_back(residual_network(depth, depth == 34 ? ImageStem::kLarge : ImageStem::kSmall));
-    all.back().stem_channels = 8;
-    all.back().channels = {8, 16, 16, 16};
+    all.back().stem_channels = 16;
+    all.back().channels = {16, 64, 64, 64};
     all.back().augmentation.emplace();
     all.back().augmentation->heads = 1;
     all.back().augmentation->first_stage = 1;
