@@ -44,8 +44,12 @@ void print_settings(const train::Recipe& recipe, const data::Dataset& dataset, c
             << (recipe.data.symmetries == "none" ? "" : " (data.symmetries = " + recipe.data.symmetries + ")")
             << ", " << dataset.size(data::Split::kValidation) << " validation, "
             << dataset.size(data::Split::kTest) << " test\n"
-            << "model      " << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of "
-            << m.head_dim() << ", " << counted(parameters, "parameter") << "\n"
+            << "model      ";
+  if (const auto& kind = train::task_kind(recipe); kind.describe_model)
+    std::cerr << kind.describe_model(recipe);
+  else
+    std::cerr << counted(m.layers, "layer") << ", " << counted(m.heads, "head") << " of " << m.head_dim();
+  std::cerr << ", " << counted(parameters, "parameter") << "\n"
             << "attention  " << train::describe_attention(recipe);
   if (const auto& kind = train::attention_kind(recipe); kind.description)
     std::cerr << ": " << kind.description(recipe);

@@ -22,6 +22,7 @@
 #include <deque>
 #include <filesystem>
 
+#include "train/image_task.h"
 #include "train/recipe/kind_names.h"
 #include "train/recipe/nearest_name.h"
 #include "train/recipe/recipe_fields.h"
@@ -290,6 +291,7 @@ std::vector<TaskKind> builtin_kinds() {
        .path = "the folder that 'edgewise data graph' filled, or a graph in safetensors; found none; set it "
                "with --set data.path=DATA",
        .is_graph = true},
+      image_kind(),
       {.name = "translation",
        .meaning = "sentences in another language, by an encoder and a decoder",
        .open = open_translation,

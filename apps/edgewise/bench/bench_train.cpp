@@ -45,9 +45,7 @@ struct Contender {
       : recipe(given),
         device(train::parse_device(recipe.train.device)),
         model(train::build_model(recipe, task)),
-        optimizer((model->to(device), *model), {.beta2 = recipe.train.beta2,
-                                                .weight_decay = recipe.train.weight_decay,
-                                                .edge_rate = recipe.train.edge_rate}) {
+        optimizer((model->to(device), *model), train::optimizer_options(recipe.train)) {
     model->train();
     if (!recipe.train.cuda_graph) return;
     const std::string reason = train::pass_graphs_refusal(recipe, task);

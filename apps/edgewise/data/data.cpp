@@ -9,6 +9,7 @@
 #include "command.h"
 #include "data/data_glue.h"
 #include "data/data_graph.h"
+#include "data/data_images.h"
 #include "data/data_lra.h"
 #include "data/data_table.h"
 #include "data/data_tokenizer.h"
@@ -82,6 +83,7 @@ void add_data(CLI::App& app, Action& action) {
   add_data_table(*command, action);
   add_data_glue(*command, action);
   add_data_graph(*command, action);
+  add_data_images(*command, action);
   add_data_lra(*command, action);
   add_data_translation(*command, action);
   add_data_tokenizer(*command, action);

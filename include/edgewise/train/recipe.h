@@ -3,6 +3,8 @@
 // number has been checked once a recipe is loaded.
 #pragma once
 
+#include <edgewise/edges/pixel_grid.h>
+
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -216,6 +218,9 @@ struct TrainRecipe {
   double initial_rate = 0;
   int64_t warmup_steps = 0;
   std::string schedule = "one_cycle";
+  std::string optimizer = "adamw";
+  double momentum = 0.9;
+  bool nesterov = false;
   double weight_decay = 0;
   double l2 = 0;
   double eps = 1e-6;
@@ -279,6 +284,8 @@ struct Recipe {
   AdaptiveSpanRecipe adaptive_span;
   TreeRecipe tree;
   TrainRecipe train;
+  // Of no file: the pixels that the tokens of a layer are, where attention is made for an image network.
+  std::optional<PixelGrid> grid = {};
   std::map<std::string, OptionValue> own;  // by full name, "strided.stride": those that are set
   bool operator==(const Recipe&) const = default;
 };

@@ -10,8 +10,9 @@ namespace edgewise::train {
 // while beta1 runs 0.95 -> 0.85 -> 0.95. This is torch's OneCycleLR(anneal_strategy="linear",
 // pct_start=warmup/steps). kConstant: the peak and beta1 = 0.9 throughout. kInverseSqrt: in update u = 1, 2,
 // ... initial + u (peak - initial) / warmup up to the warm-up's end, then peak sqrt(warmup / u); beta1 = 0.9.
-enum class ScheduleKind { kOneCycle, kConstant, kInverseSqrt };
-ScheduleKind parse_schedule(std::string_view name);  // "one_cycle" | "constant" | "inverse_sqrt"
+// kCosine: the same warm-up, then peak (1 + cos(pi (u - warmup) / (steps + 1 - warmup))) / 2.
+enum class ScheduleKind { kOneCycle, kConstant, kInverseSqrt, kCosine };
+ScheduleKind parse_schedule(std::string_view name);  // "one_cycle" | "constant" | "inverse_sqrt" | "cosine"
 std::string_view to_string(ScheduleKind kind);
 
 struct ScheduleOptions {
@@ -19,7 +20,7 @@ struct ScheduleOptions {
   double peak = 5e-4;
   int64_t steps = 1;   // T, length of the run
   int64_t warmup = 0;  // steps until the peak
-  double initial = 0;  // kInverseSqrt: where the warm-up begins
+  double initial = 0;  // kInverseSqrt, kCosine: where the warm-up begins
 };
 
 struct SchedulePoint {

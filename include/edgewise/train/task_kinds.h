@@ -51,6 +51,8 @@ struct TaskKind {
   // In place of `task`, for tasks with options of their own.
   std::function<tasks::TaskPtr(DatasetPtr, const Recipe&)> task_of = {};
   std::function<NoiseSize(const Recipe&)> noise = {};
+  // The model in words, where it is not made of [model]'s layers and heads alone.
+  std::function<std::string(const Recipe&)> describe_model = {};
 
   bool reads(const std::string& key) const;  // of [data]
 };

@@ -39,6 +39,26 @@ void next_bytes(png_structp png, png_bytep into, size_t count) {
 
 void ignore(png_structp, png_const_charp) {}
 
+// So that rows come as red, green and blue of 8 bits, whatever the file holds. Gives the number of passes
+// over the rows.
+bool want_colour(png_structp png, png_infop info, int& passes) {
+  if (setjmp(png_jmpbuf(png))) return false;
+  png_set_expand(png);  // palettes, and grey of fewer than 8 bits
+  png_set_strip_alpha(png);
+  png_set_gray_to_rgb(png);
+  passes = png_set_interlace_handling(png);
+  png_read_update_info(png, info);
+  return true;
+}
+
+bool read_passes(png_structp png, uint8_t* rows, size_t stride, size_t height, int passes) {
+  if (setjmp(png_jmpbuf(png))) return false;
+  for (int pass = 0; pass < passes; ++pass)
+    for (size_t y = 0; y < height; ++y) png_read_row(png, rows + y * stride, nullptr);
+  png_read_end(png, nullptr);
+  return true;
+}
+
 bool read_header(png_structp png, png_infop info) {
   if (setjmp(png_jmpbuf(png))) return false;
   png_read_info(png, info);
@@ -55,7 +75,8 @@ bool read_rows(png_structp png, uint8_t* rows, size_t stride, size_t height) {
 
 class PngReader {
  public:
-  explicit PngReader(const std::filesystem::path& path) : name_(path.string()), file_(io::read_file(path)) {
+  explicit PngReader(const std::filesystem::path& path) : PngReader(path.string(), io::read_file(path)) {}
+  PngReader(std::string name, std::string file) : name_(std::move(name)), file_(std::move(file)) {
     source_.rest = file_;
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, fail, ignore);
     info_ = png_ ? png_create_info_struct(png_) : nullptr;
@@ -72,6 +93,29 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  PictureSize size(int64_t most) {
+    check(read_header(png_, info_));
+    const PictureSize found{png_get_image_height(png_, info_), png_get_image_width(png_, info_)};
+    TORCH_CHECK_VALUE(found.height * found.width <= most, name_, ": expected at most ", most,
+                      " pixels; found ", found.height, " x ", found.width);
+    const int depth = png_get_bit_depth(png_, info_);
+    TORCH_CHECK_VALUE(depth <= 8, name_, ": expected up to 8 bits per channel; found ", depth,
+                      ". Convert it to 8 bits");
+    return found;
+  }
+
+  Picture read_colour(int64_t most) {
+    Picture result{.size = size(most), .pixels = {}};
+    int passes = 1;
+    check(want_colour(png_, info_, passes));
+    const size_t stride = png_get_rowbytes(png_, info_), height = static_cast<size_t>(result.size.height);
+    TORCH_CHECK(stride == 3 * static_cast<size_t>(result.size.width), name_, ": expected rows of ",
+                3 * result.size.width, " bytes from libpng; got ", stride);
+    result.pixels.resize(stride * height);
+    check(read_passes(png_, result.pixels.data(), stride, height, passes));
+    return result;
+  }
 
   std::vector<uint8_t> read(int64_t width, int64_t height) {
     check(read_header(png_, info_));
@@ -132,6 +176,18 @@ std::string encode_png(int64_t width, int64_t height, int64_t channels, std::spa
 
 std::vector<uint8_t> read_grey_png(const std::filesystem::path& path, int64_t width, int64_t height) {
   return PngReader(path).read(width, height);
+}
+
+bool is_png(std::string_view file) {
+  return file.starts_with("\x89PNG\r\n\x1A\n");
+}
+
+PictureSize png_size(std::string_view file, const std::string& name, int64_t most) {
+  return PngReader(name, std::string(file)).size(most);
+}
+
+Picture decode_png(std::string_view file, const std::string& name, int64_t most) {
+  return PngReader(name, std::string(file)).read_colour(most);
 }
 
 }  // namespace edgewise::data

@@ -1,4 +1,5 @@
 // Dense attention, and edges that nothing learns.
+#include <edgewise/edges/grid_edges.h>
 #include <edgewise/edges/patterns.h>
 #include <edgewise/edges/special_case_edges.h>
 #include <edgewise/edges/square_edges.h>
@@ -15,7 +16,11 @@ std::string nothing(const Recipe&) {
 }  // namespace
 
 EdgeSourcePtr window_of(const Recipe& recipe) {
-  auto window = std::make_shared<WindowEdges>(recipe.window.width, recipe.attention.unit);
+  EdgeSourcePtr window;
+  if (recipe.grid)  // of pixels, in rows and columns
+    window = std::make_shared<GridWindowEdges>(*recipe.grid, recipe.window.width, recipe.attention.unit);
+  else
+    window = std::make_shared<WindowEdges>(recipe.window.width, recipe.attention.unit);
   if (recipe.window.sinks == 0) return window;
   return std::make_shared<UnionEdges>(std::vector<EdgeSourcePtr>{
       window, std::make_shared<SinkEdges>(recipe.window.sinks, recipe.attention.unit)});

@@ -1,5 +1,6 @@
 #include <edgewise/edges/edge_source.h>
 #include <edgewise/train/optimizer.h>
+#include <edgewise/train/recipe.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -50,13 +52,34 @@ void check_moment(const std::string& name, const at::Tensor& found, const at::Te
 
 }  // namespace
 
+OptimizerKind parse_optimizer(std::string_view name) {
+  if (name == "adamw") return OptimizerKind::kAdamW;
+  if (name == "sgd") return OptimizerKind::kSgd;
+  TORCH_CHECK_VALUE(false, "optimizer: expected adamw or sgd; got '", name, "'");
+}
+
+OptimizerOptions optimizer_options(const TrainRecipe& train) {
+  return {.kind = parse_optimizer(train.optimizer),
+          .momentum = train.momentum,
+          .nesterov = train.nesterov,
+          .beta2 = train.beta2,
+          .eps = train.eps,
+          .weight_decay = train.weight_decay,
+          .edge_rate = train.edge_rate};
+}
+
 Optimizer::Optimizer(const torch::nn::Module& model, const OptimizerOptions& options)
     : parameters_(named(model)),
       adam_(groups_of(model, parameters_, options.edge_rate), torch::optim::AdamWOptions()
                                                                   .betas(std::make_tuple(0.9, options.beta2))
                                                                   .eps(options.eps)
                                                                   .weight_decay(options.weight_decay)),
-      edge_rate_(options.edge_rate) {}
+      options_(options) {
+  TORCH_CHECK_VALUE(options.momentum >= 0 && options.momentum < 1,
+                    "Optimizer: expected a momentum in [0, 1); got ", options.momentum);
+  TORCH_CHECK_VALUE(!options.nesterov || options.momentum > 0,
+                    "Optimizer: expected a momentum above 0 with nesterov; got ", options.momentum);
+}
 
 void Optimizer::zero_grad() {
   adam_.zero_grad();
@@ -79,14 +102,16 @@ void Optimizer::set(const SchedulePoint& point) {
   for (auto& group : adam_.param_groups()) {
     auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
     options.lr(point.learning_rate *
-               std::exchange(factor, edge_rate_));  // the second group is of edge sources
+               std::exchange(factor, options_.edge_rate));  // the second group is of edge sources
     options.betas(std::make_tuple(point.beta1, std::get<1>(options.betas())));
   }
 }
 
 void Optimizer::step(const SchedulePoint& point) {
   set(point);
-  if (all_on_gpu())
+  if (options_.kind == OptimizerKind::kSgd)
+    step_sgd({});
+  else if (all_on_gpu())
     step_on_gpu({});
   else
     adam_.step();
@@ -98,7 +123,7 @@ void Optimizer::step(const SchedulePoint& point, const at::Tensor& norm, double 
     Guard guard;
     guard.stop = norm.isfinite().logical_not().to(at::kFloat);
     if (max_norm > 0) guard.divisor = (norm / max_norm).clamp_min(1).to(at::kFloat);
-    return step_on_gpu(guard);
+    return options_.kind == OptimizerKind::kSgd ? step_sgd(guard) : step_on_gpu(guard);
   }
   const double value = norm.item<double>();
   if (!std::isfinite(value)) return;
@@ -106,7 +131,31 @@ void Optimizer::step(const SchedulePoint& point, const at::Tensor& norm, double 
     torch::NoGradGuard no_grad;
     for (at::Tensor& gradient : gradients()) gradient.mul_(max_norm / value);
   }
-  adam_.step();
+  if (options_.kind == OptimizerKind::kSgd)
+    step_sgd({});
+  else
+    adam_.step();
+}
+
+// Weight decay is part of the gradient, as in torch::optim::SGD, and goes through the momentum.
+void Optimizer::step_sgd(const Guard& guard) {
+  torch::NoGradGuard no_grad;
+  for (const auto& group : adam_.param_groups()) {
+    std::vector<at::Tensor> parameters, gradients, momenta;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      at::Tensor& momentum = momenta_[parameter.unsafeGetTensorImpl()];
+      if (!momentum.defined()) momentum = at::zeros_like(parameter, at::MemoryFormat::Preserve);
+      parameters.push_back(parameter);
+      gradients.push_back(parameter.grad());
+      momenta.push_back(momentum);
+    }
+    if (parameters.empty()) continue;
+    at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum,
+                    static_cast<const torch::optim::AdamWOptions&>(group.options()).lr(), /*dampening=*/0,
+                    options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, guard.divisor,
+                    guard.stop);
+  }
 }
 
 // What torch::optim::AdamW::step() does, with its state, in a kernel or two instead of a dozen a parameter.
@@ -167,6 +216,9 @@ at::Tensor Optimizer::gradient_norm() const {
 
 std::map<std::string, at::Tensor> Optimizer::state() const {
   std::map<std::string, at::Tensor> result;
+  for (const auto& [name, parameter] : parameters_)
+    if (const auto found = momenta_.find(parameter.unsafeGetTensorImpl()); found != momenta_.end())
+      result["momentum/" + name] = found->second;
   for (const auto& [name, parameter] : parameters_) {
     const auto found = adam_.state().find(parameter.unsafeGetTensorImpl());
     if (found == adam_.state().end()) continue;
@@ -178,8 +230,24 @@ std::map<std::string, at::Tensor> Optimizer::state() const {
   return result;
 }
 
+void Optimizer::load_momenta(const std::map<std::string, at::Tensor>& tensors) {
+  std::map<const void*, at::Tensor> loaded;
+  for (const auto& [name, parameter] : parameters_) {
+    const auto found = tensors.find("momentum/" + name);
+    if (found == tensors.end()) continue;
+    check_moment(found->first, found->second, parameter);
+    loaded[parameter.unsafeGetTensorImpl()] = at::empty_like(parameter).copy_(found->second);
+  }
+  TORCH_CHECK_VALUE(
+      loaded.size() == tensors.size(), "Optimizer: expected momenta of this model's ", parameters_.size(),
+      " parameters only; got ", tensors.size() - loaded.size(),
+      " tensors of other names. The checkpoint belongs to another model, or to a run with AdamW.");
+  momenta_ = std::move(loaded);
+}
+
 void Optimizer::load_state(const std::map<std::string, at::Tensor>& tensors) {
   torch::NoGradGuard no_grad;
+  if (options_.kind == OptimizerKind::kSgd) return load_momenta(tensors);
   std::vector<std::pair<void*, std::unique_ptr<torch::optim::AdamWParamState>>> loaded;
   size_t used = 0;
   for (const auto& [name, parameter] : parameters_) {

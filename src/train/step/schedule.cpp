@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include <c10/util/Exception.h>
 
@@ -25,12 +26,15 @@ ScheduleKind parse_schedule(std::string_view name) {
   if (name == "one_cycle") return ScheduleKind::kOneCycle;
   if (name == "constant") return ScheduleKind::kConstant;
   if (name == "inverse_sqrt") return ScheduleKind::kInverseSqrt;
-  TORCH_CHECK_VALUE(false, "schedule: expected one_cycle, constant or inverse_sqrt; got '", name, "'");
+  if (name == "cosine") return ScheduleKind::kCosine;
+  TORCH_CHECK_VALUE(false, "schedule: expected one_cycle, constant, inverse_sqrt or cosine; got '", name,
+                    "'");
 }
 
 std::string_view to_string(ScheduleKind kind) {
   return kind == ScheduleKind::kOneCycle   ? "one_cycle"
          : kind == ScheduleKind::kConstant ? "constant"
+         : kind == ScheduleKind::kCosine   ? "cosine"
                                            : "inverse_sqrt";
 }
 
@@ -53,12 +57,14 @@ SchedulePoint Schedule::at(int64_t step) const {
   TORCH_CHECK_INDEX(step >= 0 && step < options_.steps, "Schedule: expected a step in [0, ", options_.steps,
                     "); got ", step);
   if (options_.kind == ScheduleKind::kConstant) return {options_.peak, 0.9};
-  if (options_.kind == ScheduleKind::kInverseSqrt) {
+  if (options_.kind == ScheduleKind::kInverseSqrt || options_.kind == ScheduleKind::kCosine) {
     const double update = static_cast<double>(step + 1),
                  warmup = static_cast<double>(std::max<int64_t>(options_.warmup, 1));
     if (update < warmup)
       return {options_.initial + update * (options_.peak - options_.initial) / warmup, 0.9};
-    return {options_.peak * std::sqrt(warmup / update), 0.9};
+    if (options_.kind == ScheduleKind::kInverseSqrt) return {options_.peak * std::sqrt(warmup / update), 0.9};
+    const double t = (update - warmup) / (static_cast<double>(options_.steps) + 1 - warmup);
+    return {options_.peak * (1 + std::cos(std::numbers::pi * t)) / 2, 0.9};
   }
   const double start = options_.peak / kStartDivisor, end = start / kEndDivisor;
   const double now = static_cast<double>(step);

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 namespace edgewise::train {
@@ -69,6 +71,23 @@ TEST(Constant, StaysPut) {
   EXPECT_EQ(schedule.at(5).beta1, 0.9);
 }
 
+// With a warm-up the peak comes in update `warmup`, and half of it midway between there and the end.
+TEST(Schedule, CosineFallsFromThePeakTowardsZero) {
+  const Schedule plain({.kind = ScheduleKind::kCosine, .peak = 0.1, .steps = 100});
+  EXPECT_DOUBLE_EQ(plain.at(0).learning_rate, 0.1);
+  EXPECT_NEAR(plain.at(50).learning_rate, 0.05, 1e-12);
+  EXPECT_NEAR(plain.at(99).learning_rate, 0.1 * (1 + std::cos(std::acos(-1.0) * 0.99)) / 2, 1e-12);
+  EXPECT_GT(plain.at(99).learning_rate, 0);
+  const Schedule warmed(
+      {.kind = ScheduleKind::kCosine, .peak = 0.2, .steps = 109, .warmup = 10, .initial = 0.1});
+  EXPECT_NEAR(warmed.at(0).learning_rate, 0.11, 1e-12);
+  EXPECT_NEAR(warmed.at(4).learning_rate, 0.15, 1e-12);
+  EXPECT_NEAR(warmed.at(9).learning_rate, 0.2, 1e-12);
+  EXPECT_NEAR(warmed.at(59).learning_rate, 0.1, 1e-12);
+  for (int64_t step = 10; step < 109; ++step)
+    EXPECT_LT(warmed.at(step).learning_rate, warmed.at(step - 1).learning_rate);
+}
+
 TEST(RisingWeight, IsWholeFromItsWarmUpOn) {
   EXPECT_EQ((RisingWeight{.whole = 0.3}.at(0)), 0.3);
   const RisingWeight rising{.whole = 0.3, .start = 0, .warmup = 10};
@@ -85,7 +104,7 @@ TEST(RisingWeight, IsWholeFromItsWarmUpOn) {
 }
 
 TEST(Schedule, MistakesAreExplained) {
-  EXPECT_THROW(parse_schedule("cosine"), c10::ValueError);
+  EXPECT_THROW(parse_schedule("exponential"), c10::ValueError);
   EXPECT_THROW(Schedule({.kind = ScheduleKind::kOneCycle, .peak = 1, .steps = 5, .warmup = 6}),
                c10::ValueError);
   EXPECT_THROW(Schedule({.kind = ScheduleKind::kOneCycle, .peak = 0, .steps = 5, .warmup = 1}),
