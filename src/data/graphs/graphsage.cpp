@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDeepest = 32;  // ours have four
+
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name,
                                 const char* end) {
   const std::filesystem::path path = folder / (name + end);
@@ -28,8 +30,14 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
 
 json read_json(const std::filesystem::path& file) {
   const std::vector<uint8_t> bytes = read_plain_or_xz(file);
+  // What is shown of a value in a message is printed level by level, each a call within the last.
+  const auto is_flat = [&](int depth, json::parse_event_t, json&) {
+    TORCH_CHECK_VALUE(depth <= kDeepest, file.string(), ": expected JSON of at most ", kDeepest,
+                      " levels; found more");
+    return true;
+  };
   try {
-    return json::parse(as_text(bytes));
+    return json::parse(as_text(bytes), is_flat);
   } catch (const json::exception& error) {
     TORCH_CHECK_VALUE(false, file.string(), ": expected JSON; ", error.what());
   }
@@ -83,17 +91,22 @@ void read_labels(const std::filesystem::path& file, const NodeNumbers& numbers, 
   TORCH_CHECK_VALUE(all.is_object() && !all.empty(), file.string(), ": expected labels by the ids of nodes");
   const bool has_many = all.begin()->is_array();
   graph.classes = has_many ? std::ssize(*all.begin()) : 0;
+  for (const auto& [id, label] : all.items())
+    TORCH_CHECK_VALUE(label.is_array() == has_many && (!has_many || std::ssize(label) == graph.classes),
+                      file.string(), ": expected ",
+                      has_many ? c10::str("a 0 or 1 for each of ", graph.classes, " classes") : "a class",
+                      " of every node; node ", id.substr(0, 40), " has ", label.dump().substr(0, 40));
+  // Before there is room for all labels of all nodes: every node brings its own.
+  TORCH_CHECK_VALUE(!has_many || std::ssize(all) == graph.nodes, file.string(), ": expected labels of ",
+                    graph.nodes, " nodes; found ", all.size());
   std::vector<uint8_t> flags(has_many ? static_cast<size_t>(graph.nodes * graph.classes) : 0);
   std::vector<int32_t> classes(static_cast<size_t>(graph.nodes), -1);
   for (const auto& [id, label] : all.items()) {
     const auto node = static_cast<size_t>(numbers.named(id, file.string()));
-    TORCH_CHECK_VALUE(label.is_array() == has_many && (!has_many || std::ssize(label) == graph.classes),
-                      file.string(), ": expected ",
-                      has_many ? c10::str("a 0 or 1 for each of ", graph.classes, " classes") : "a class",
-                      " of every node; node ", id, " has ", label.dump().substr(0, 40));
     if (!has_many) {
-      TORCH_CHECK_VALUE(label.is_number_integer() && label.get<int64_t>() >= 0, file.string(),
-                        ": expected a class of node ", id, "; found ", label.dump().substr(0, 40));
+      TORCH_CHECK_VALUE(
+          label.is_number_integer() && label.get<int64_t>() >= 0 && label.get<int64_t>() < INT32_MAX,
+          file.string(), ": expected a class of node ", id, "; found ", label.dump().substr(0, 40));
       classes[node] = label.get<int32_t>();
       graph.classes = std::max<int64_t>(graph.classes, classes[node] + 1);
     }
@@ -146,7 +159,11 @@ GraphData import_graphsage(const std::filesystem::path& folder, const std::strin
     const NpyArray ids = read_npy(read_plain_or_xz(*found), found->string());
     TORCH_CHECK_VALUE(ids.values.size() == nodes.size(), found->string(), ": expected a graph for each of ",
                       nodes.size(), " nodes; found ", ids.values.size());
-    for (size_t n = 0; n < graphs.size(); ++n) graphs[n] = static_cast<int64_t>(ids.values[n]);
+    for (size_t n = 0; n < graphs.size(); ++n) {
+      TORCH_CHECK_VALUE(std::abs(ids.values[n]) < 0x1p53, found->string(),
+                        ": expected the number of a graph for node ", n, "; found ", ids.values[n]);
+      graphs[n] = static_cast<int64_t>(ids.values[n]);
+    }
   }
   // Nodes of a graph together, in their order.
   std::vector<size_t> order(nodes.size()), place(nodes.size());

@@ -10,6 +10,8 @@
 namespace edgewise::data {
 namespace {
 
+constexpr size_t kLongestHeader = 4096;
+
 template <typename Element>
 void widen(const uint8_t* from, std::vector<double>& values) {
   for (size_t n = 0; n < values.size(); ++n) {
@@ -38,6 +40,9 @@ NpyArray read_npy(std::span<const uint8_t> bytes, const std::string& origin) {
   if (!is_old) length |= size_t{bytes[10]} << 16 | size_t{bytes[11]} << 24;
   const size_t begin = is_old ? 10 : 12;
   TORCH_CHECK_VALUE(bytes.size() >= begin + length, origin, ": the file ends in its header");
+  // std::regex goes deeper with every character that it repeats.
+  TORCH_CHECK_VALUE(length <= kLongestHeader, origin, ": expected a header of at most ", kLongestHeader,
+                    " bytes, as arrays of numbers have; found ", length);
   const std::string header(as_text(bytes.subspan(begin, length)));
   const std::string kind = entry(header, "'descr': *'([^']*)'", origin),
                     order = entry(header, "'fortran_order': *(True|False)", origin),
@@ -48,12 +53,14 @@ NpyArray read_npy(std::span<const uint8_t> bytes, const std::string& origin) {
   const std::regex number("[0-9]{1,12}");
   for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it) {
     result.shape.push_back(std::stoll(it->str()));
-    count *= result.shape.back();
+    TORCH_CHECK_VALUE(
+        result.shape.size() <= 2 && !__builtin_mul_overflow(count, result.shape.back(), &count) &&
+            count < int64_t{1} << 40,
+        origin, ": expected at most two dimensions and 2^40 numbers; found (", sizes.substr(0, 80), ")");
   }
-  TORCH_CHECK_VALUE(result.shape.size() <= 2 && count < int64_t{1} << 40, origin,
-                    ": expected at most two dimensions; found (", sizes, ")");
   const bool is_known = kind == "<f8" || kind == "<f4" || kind == "<i8" || kind == "<i4";
-  TORCH_CHECK_VALUE(is_known, origin, ": expected int32, int64, float32 or float64; found ", kind);
+  TORCH_CHECK_VALUE(is_known, origin, ": expected int32, int64, float32 or float64; found ",
+                    kind.substr(0, 40));
   const auto data = bytes.subspan(begin + length);
   TORCH_CHECK_VALUE(static_cast<int64_t>(data.size()) == count * (kind[2] - '0'), origin, ": expected ",
                     count, " numbers of ", kind[2], " bytes; found ", data.size(), " bytes");

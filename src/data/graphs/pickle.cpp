@@ -4,7 +4,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <cstring>
+#include <deque>
 #include <unordered_map>
 
 namespace edgewise::data {
@@ -12,20 +14,14 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-PicklePtr make(Kind kind) {
-  auto value = std::make_shared<PickleValue>();
-  value->kind = kind;
-  return value;
-}
-
 class Machine {
  public:
   Machine(std::span<const uint8_t> bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
 
-  PicklePtr run() {
+  std::shared_ptr<const PickleValue> run() {
     while (true) {
       const uint8_t code = take(1)[0];
-      if (code == '.') return pop();
+      if (code == '.') return {values_, pop()};
       step(code);
     }
   }
@@ -54,7 +50,11 @@ class Machine {
     return text;
   }
 
-  void push(PicklePtr value) { stack_.push_back(std::move(value)); }
+  PicklePtr make(Kind kind) {
+    values_->emplace_back().kind = kind;
+    return &values_->back();
+  }
+  void push(PicklePtr value) { stack_.push_back(value); }
   void push_number(int64_t number) {
     push(make(Kind::kNumber));
     stack_.back()->number = number;
@@ -67,7 +67,7 @@ class Machine {
   PicklePtr pop() {
     if (stack_.empty() || (!marks_.empty() && stack_.size() == marks_.back()))
       fail("expected a value on the stack; it is empty");
-    PicklePtr value = std::move(stack_.back());
+    const PicklePtr value = stack_.back();
     stack_.pop_back();
     return value;
   }
@@ -87,7 +87,7 @@ class Machine {
     PicklePtr tuple = make(Kind::kList);
     tuple->items.resize(count);
     while (count > 0) tuple->items[--count] = pop();
-    push(std::move(tuple));
+    push(tuple);
   }
   void call() {
     PicklePtr arguments = pop(), called = pop();
@@ -95,7 +95,7 @@ class Machine {
     // The only containers among them: a dictionary with a default.
     PicklePtr result = make(called->bytes == "collections defaultdict" ? Kind::kDict : Kind::kObject);
     result->items = {called, arguments};
-    push(std::move(result));
+    push(result);
   }
   void set_items(const std::vector<PicklePtr>& items) {
     if (items.size() % 2 != 0 || top().kind != Kind::kDict) fail("expected keys with values of a dictionary");
@@ -111,6 +111,7 @@ class Machine {
   std::span<const uint8_t> bytes_;
   const std::string& origin_;
   size_t at_ = 0;
+  std::shared_ptr<std::deque<PickleValue>> values_ = std::make_shared<std::deque<PickleValue>>();
   std::vector<PicklePtr> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint32_t, PicklePtr> memo_;
@@ -158,7 +159,7 @@ void Machine::step(uint8_t code) {
     case 't': {  // TUPLE
       PicklePtr tuple = make(Kind::kList);
       tuple->items = since_mark();
-      return push(std::move(tuple));
+      return push(tuple);
     }
     case 'N':
       return push(make(Kind::kNone));
@@ -237,7 +238,7 @@ const PickleValue& PickleValue::at(std::string_view key, const std::string& orig
   TORCH_CHECK_VALUE(false, origin, ": expected a value called '", std::string(key), "'; found none");
 }
 
-PicklePtr read_pickle(std::span<const uint8_t> bytes, const std::string& origin) {
+std::shared_ptr<const PickleValue> read_pickle(std::span<const uint8_t> bytes, const std::string& origin) {
   return Machine(bytes, origin).run();
 }
 
@@ -261,7 +262,9 @@ PickledArray pickled_array(const PickleValue& value, const std::string& origin) 
     count *= size->number;
   }
   const std::string& kind = dtype.items[1]->items[0]->bytes;
-  check(kind.size() == 2);
+  check(kind.size() == 2 && kind[1] >= '1' && kind[1] <= '8');
+  TORCH_CHECK_VALUE(count <= static_cast<int64_t>(raw.bytes.size()), origin, ": expected an array of ", count,
+                    " numbers; found ", raw.bytes.size(), " bytes");
   TORCH_CHECK_VALUE(static_cast<int64_t>(raw.bytes.size()) == count * (kind[1] - '0'), origin,
                     ": expected an array of ", count, " numbers of ", kind[1], " bytes; found ",
                     raw.bytes.size(), " bytes");
@@ -283,7 +286,13 @@ PickledMatrix pickled_matrix(const PickleValue& value, const std::string& origin
   TORCH_CHECK_VALUE(shape.items.size() == 2, origin, ": expected a matrix of two dimensions");
   const auto numbers = [&](const char* name) {
     const PickledArray array = pickled_array(value.state->at(name, origin), origin);
-    return std::vector<int64_t>(array.values.begin(), array.values.end());
+    std::vector<int64_t> result;
+    for (const double number : array.values) {
+      TORCH_CHECK_VALUE(std::abs(number) < 0x1p53 && number == std::floor(number), origin,
+                        ": expected whole numbers as ", name, "; found ", number);
+      result.push_back(static_cast<int64_t>(number));
+    }
+    return result;
   };
   PickledMatrix result{.rows = shape.items[0]->number,
                        .columns = shape.items[1]->number,
@@ -291,6 +300,10 @@ PickledMatrix pickled_matrix(const PickleValue& value, const std::string& origin
                        .indices = numbers("indices"),
                        .values = pickled_array(value.state->at("data", origin), origin).values};
   const auto count = static_cast<int64_t>(result.indices.size());
+  TORCH_CHECK_VALUE(result.rows >= 0 && result.rows < int64_t{1} << 31 && result.columns >= 0 &&
+                        result.columns < int64_t{1} << 31,
+                    origin, ": expected fewer than 2^31 rows and columns; found ", result.rows, " and ",
+                    result.columns);
   TORCH_CHECK_VALUE(std::ssize(result.offsets) == result.rows + 1 && result.offsets.front() == 0 &&
                         result.offsets.back() == count && std::ssize(result.values) == count,
                     origin, ": expected ", result.rows + 1, " offsets up to ", count,
