@@ -64,11 +64,12 @@ std::map<std::string, std::string> flatten(const std::string& text) {
 constexpr const char* kLockName = ".lock";
 constexpr const char* kSnapshotFolder = "snapshots";
 
-// Whether there is anything but the lock.
+// Whether there is anything but the lock and what a run that was killed before it had a description left of it.
 bool has_files(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder)) return false;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().filename() != kLockName) return true;
+    const std::string name = entry.path().filename().string();
+    if (name != kLockName && name != ".config.toml.tmp") return true;
   }
   return false;
 }
