@@ -120,6 +120,9 @@ TEST(EdgeSet, RefusesBadCsr) {
   EXPECT_THAT(build(int64s({0, 2, 3}), int32s({3, 3, 1})), HasSubstr("without repeats"));
   EXPECT_THAT(build(int32s({0, 2, 3}), int32s({0, 3, 1})), HasSubstr("row_offsets of dtype int64"));
   EXPECT_THAT(build(int64s({0, 2, 3}), int64s({0, 3, 1})), HasSubstr("col_indices of dtype int32"));
+  // Refused before it is copied: 64 GiB.
+  EXPECT_THAT(build(int64s({0, 2, 3}), int32s({0}).expand({int64_t{1} << 34})),
+              HasSubstr("at most 8 columns"));
   // Sizes whose product overflows must not wrap into something that fits.
   EXPECT_THAT(
       message_of([&] {
