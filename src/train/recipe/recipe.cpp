@@ -60,10 +60,11 @@ std::optional<Value> exact_value(const toml::node& node) {
 }
 
 // Whatever the rule of a field: sums and products with it neither overflow nor become infinite. Seeds are
-// only mixed.
+// only mixed, and the norm of the gradient is only compared.
 template <typename Value>
 bool is_moderate(Value value, const std::string& key) {
-  if constexpr (std::is_same_v<Value, double>) return std::isfinite(value) && std::abs(value) <= 1e30;
+  if constexpr (std::is_same_v<Value, double>)
+    return std::isfinite(value) && (std::abs(value) <= 1e30 || key == "grad_clip");
   if constexpr (std::is_same_v<Value, int64_t>)
     return key == "seed" || (value <= int64_t{1} << 53 && value >= -(int64_t{1} << 53));
   return true;
@@ -83,12 +84,12 @@ void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node,
                             rule, "; found '", *value, "'",
                             nearest.empty() ? "" : "; did you mean '" + nearest + "'?");
         } else if constexpr (!std::is_same_v<Value, bool>) {
+          TORCH_CHECK_VALUE(field.rule.allows(static_cast<double>(*value)), where, ": expected ",
+                            field.full_name(), " to be ", rule, "; found ", shown(node));
           TORCH_CHECK_VALUE(
               is_moderate(*value, field.key), where, ": expected ", field.full_name(), " to be a number ",
               std::is_same_v<Value, double> ? "between -1e30 and 1e30" : "between -2^53 and 2^53", "; found ",
               shown(node));
-          TORCH_CHECK_VALUE(field.rule.allows(static_cast<double>(*value)), where, ": expected ",
-                            field.full_name(), " to be ", rule, "; found ", shown(node));
         }
         *slot = *value;
       },
