@@ -52,7 +52,7 @@ class Reader {
     const uint64_t size = number(meta("size"));
     if (file_.tensors.contains("bytes.xz")) {
       const std::vector<uint8_t> compressed = values<uint8_t>("bytes.xz", 1);
-      bytes = xz_decompress(compressed, path_ + ": bytes.xz", size);
+      bytes = xz_decompress(compressed, path_ + ": bytes.xz", std::min(size, xz_limit(compressed.size())));
     } else {
       bytes = values<uint8_t>("bytes", 1);
     }

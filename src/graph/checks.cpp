@@ -87,6 +87,9 @@ void check_csr_sizes(const char* function, const EdgeShape& shape, const at::Ten
                     "; got ", row_offsets.sizes());
   TORCH_CHECK_VALUE(col_indices.dim() == 1, function, ": expected col_indices [E]; got ",
                     col_indices.sizes());
+  // Before anything is copied: a tensor that was expanded may have any size.
+  TORCH_CHECK_VALUE(col_indices.size(0) <= shape.pairs(), function, ": expected at most ", shape.pairs(),
+                    " columns, one for each pair of ", to_string(shape), "; got ", col_indices.size(0));
   TORCH_CHECK_VALUE(row_offsets.device() == col_indices.device(), function,
                     ": expected row_offsets and col_indices on one device; got ", row_offsets.device(),
                     " and ", col_indices.device());

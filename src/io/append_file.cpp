@@ -8,6 +8,8 @@
 #include <span>
 #include <system_error>
 
+#include "io/durable.h"
+
 namespace edgewise::io {
 
 AppendFile::AppendFile(std::filesystem::path path, Open mode)
@@ -17,6 +19,7 @@ AppendFile::AppendFile(std::filesystem::path path, Open mode)
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
   const bool known = ::fstat(file_.get(), &before) == 0 && S_ISREG(before.st_mode);
+  note_appended(path_);
   try {
     write_all("", file_, path_, std::as_bytes(std::span(bytes.data(), bytes.size())));
   } catch (const std::system_error&) {

@@ -9,8 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
+#include <set>
 #include <stdexcept>
+#include <vector>
 
+#include "io/durable.h"
 #include "io/file_error.h"
 
 namespace edgewise::io {
@@ -27,16 +31,90 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-// Makes the rename itself durable.
-void sync_folder(const std::filesystem::path& folder) {
-  const FileDescriptor handle = open_file("", folder, O_RDONLY | O_DIRECTORY);
-  // Some network file systems cannot sync a folder and say so with EINVAL; nothing more can be done there.
-  if (::fsync(handle.get()) != 0 && errno != EINVAL) {
-    throw_file_error(errno, "", "cannot sync folder", folder);
-  }
+// Calls that a signal may interrupt on network file systems.
+template <typename Call>
+int uninterrupted(const Call& call) {
+  int result;
+  do {
+    result = call();
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
+// NFS repeats a request whose answer was lost, and then says of a rename that was done that there is no such
+// file.
+bool is_same_file(const FileDescriptor& file, const std::filesystem::path& name) {
+  struct stat ours {
+  }, named{};
+  return ::fstat(file.get(), &ours) == 0 && ::stat(name.c_str(), &named) == 0 &&
+         ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
 }  // namespace
+
+void sync_folder(const std::filesystem::path& folder) {
+  const FileDescriptor handle = open_file("", folder, O_RDONLY | O_DIRECTORY);
+  // Some network file systems cannot sync a folder and say so with EINVAL; nothing more can be done there.
+  if (uninterrupted([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL)
+    throw_file_error(errno, "", "cannot sync folder", folder);
+}
+
+namespace {
+
+struct Appended {
+  std::mutex mutex;
+  std::set<std::filesystem::path> paths;
+};
+Appended& appended() {
+  static Appended all;
+  return all;
+}
+
+// Once for a folder in the life of a process: it may be new, and its own name not durable yet.
+void sync_parent_once(const std::filesystem::path& folder) {
+  static std::mutex mutex;
+  static std::set<std::filesystem::path> done;
+  const std::filesystem::path parent = std::filesystem::absolute(folder).lexically_normal() / "..";
+  const std::lock_guard lock(mutex);
+  if (!done.insert(parent).second) return;
+  // A folder that may be entered and not read is somebody else's, and not new.
+  if (::access(parent.c_str(), R_OK) == 0) sync_folder(parent.lexically_normal());
+}
+
+}  // namespace
+
+void note_appended(const std::filesystem::path& path) {
+  const std::lock_guard lock(appended().mutex);
+  appended().paths.insert(path);
+}
+
+void sync_appended() {
+  std::set<std::filesystem::path> paths;
+  {
+    const std::lock_guard lock(appended().mutex);
+    paths.swap(appended().paths);
+  }
+  for (const std::filesystem::path& path : paths) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) continue;  // or removed since
+    const FileDescriptor handle = open_file("", path, O_RDONLY);
+    if (uninterrupted([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
+      const int error = errno;
+      note_appended(path);
+      throw_file_error(error, "", "cannot write", path);
+    }
+  }
+}
+
+void create_durable_folders(const std::filesystem::path& folder) {
+  std::filesystem::path missing = std::filesystem::absolute(folder).lexically_normal();
+  if (!missing.has_filename()) missing = missing.parent_path();
+  std::vector<std::filesystem::path> parents;
+  for (; !std::filesystem::exists(missing); missing = missing.parent_path())
+    parents.push_back(missing.parent_path());
+  std::filesystem::create_directories(folder);
+  for (const std::filesystem::path& parent : parents) sync_folder(parent);
+}
 
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(behind_links(std::move(target))) {
   if (!target_.has_filename()) throw_file_error(EISDIR, "", "cannot write", target_);
@@ -74,7 +152,7 @@ void AtomicFile::open_temporary() {
     if (::stat(temporary_.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
       continue;
     file_ = std::move(file);
-    if (::ftruncate(file_.get(), 0) != 0) {
+    if (uninterrupted([&] { return ::ftruncate(file_.get(), 0); }) != 0) {
       const int error = errno;
       discard();
       throw_file_error(error, "", "cannot write", target_);
@@ -117,7 +195,15 @@ void AtomicFile::write(std::string_view text) {
 
 void AtomicFile::commit() {
   check_open("AtomicFile::commit");
-  if (::fsync(file_.get()) != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0) {
+  try {
+    sync_appended();
+  } catch (...) {
+    discard();
+    throw;
+  }
+  if (uninterrupted([&] { return ::fsync(file_.get()); }) != 0 ||
+      (::rename(temporary_.c_str(), target_.c_str()) != 0 &&
+       !(errno == ENOENT && is_same_file(file_, target_)))) {
     const int error = errno;
     discard();
     throw_file_error(error, "", "cannot write", target_);
@@ -126,6 +212,7 @@ void AtomicFile::commit() {
   const int error = file_.close();
   if (error != 0) throw_file_error(error, "", "cannot write", target_);
   sync_folder(folder_of(target_));
+  sync_parent_once(folder_of(target_));
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {

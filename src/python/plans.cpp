@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "graph/checks.h"
 #include "graph/squares/squares.h"
 
 namespace edgewise::python {
@@ -158,6 +159,12 @@ std::vector<at::Tensor> edge_plan(const at::Tensor& row_offsets, const at::Tenso
                    "edge_plan: expected col_indices of int32 or int64; got ", col_indices.scalar_type());
   TORCH_CHECK_TYPE(row_offsets.scalar_type() == at::kLong || row_offsets.scalar_type() == at::kInt,
                    "edge_plan: expected row_offsets of int64 or int32; got ", row_offsets.scalar_type());
+  graph::check_shape("edge_plan", shape);
+  TORCH_CHECK_VALUE(col_indices.dim() == 1 && col_indices.size(0) <= shape.pairs(),
+                    "edge_plan: expected at most ", shape.pairs(), " columns, one for each pair of ",
+                    to_string(shape), "; got ", col_indices.sizes());
+  TORCH_CHECK_VALUE(row_offsets.dim() == 1 && row_offsets.size(0) == shape.rows() + 1,
+                    "edge_plan: expected row_offsets [", shape.rows() + 1, "]; got ", row_offsets.sizes());
   if (col_indices.scalar_type() == at::kLong && col_indices.numel() > 0) {
     // Before they are narrowed: a number beyond int32 would come out as another one.
     const auto [lowest, highest] = col_indices.aminmax();

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <thread>
 
+#include <ATen/ops/full_like.h>
 #include <edgewise/io/atomic_file.h>
+#include <edgewise/io/safetensors.h>
 
 #include "call.h"
 #include "pages.h"
@@ -76,6 +79,19 @@ TEST(Damage, AFlippedBitInACheckpointIsNoticed) {
                  "does not have the checksum");
   flip(best, io::read_file(best).find("repeated_tokens"));
   expect_refused(call(scratch, {"eval", run}), "header does not have the checksum");
+}
+
+TEST(Damage, WeightsThatAreNoNumbersGiveNoFigures) {
+  const ScratchFolder scratch;
+  const std::string run = trained(scratch), best = run + "/checkpoints/best.safetensors";
+  io::TensorFile file = io::load_safetensors(best);
+  file.tensors.at("head.weight") = at::full_like(file.tensors.at("head.weight"), std::nan(""));
+  io::save_safetensors(best, file, /*checksums=*/true);
+  for (const char* form : {"--json", "--split=test"}) {
+    const Call found = call(scratch, {"eval", run, form});
+    expect_refused(found, "expected a finite loss; got nan");
+    EXPECT_EQ(found.out, "");
+  }
 }
 
 TEST(Damage, MetricsOfOtherTypesSayTheLine) {

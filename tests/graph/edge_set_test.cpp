@@ -113,6 +113,8 @@ TEST(EdgeSet, RefusesBadCsr) {
   EXPECT_THAT(build(int64s({0, 2}), int32s({0, 3})), HasSubstr("row_offsets [B*H*L + 1] = [3]"));
   EXPECT_THAT(build(int64s({1, 2, 3}), int32s({0, 3, 1})), HasSubstr("row_offsets[0] = 0"));
   EXPECT_THAT(build(int64s({0, 2, 4}), int32s({0, 3, 1})), HasSubstr("row_offsets[-1]"));
+  EXPECT_THAT(build(int64s({0, 1, 2}), int32s({0, 3, 1})),
+              HasSubstr("row_offsets[-1]"));  // a column too many
   EXPECT_THAT(build(int64s({0, 4, 3}), int32s({0, 3, 1})), HasSubstr("never fall"));
   EXPECT_THAT(build(int64s({0, 2, 3}), int32s({0, 4, 1})), HasSubstr("columns in [0, 4)"));
   EXPECT_THAT(build(int64s({0, 2, 3}), int32s({-1, 3, 1})), HasSubstr("columns in [0, 4)"));
@@ -120,6 +122,9 @@ TEST(EdgeSet, RefusesBadCsr) {
   EXPECT_THAT(build(int64s({0, 2, 3}), int32s({3, 3, 1})), HasSubstr("without repeats"));
   EXPECT_THAT(build(int32s({0, 2, 3}), int32s({0, 3, 1})), HasSubstr("row_offsets of dtype int64"));
   EXPECT_THAT(build(int64s({0, 2, 3}), int64s({0, 3, 1})), HasSubstr("col_indices of dtype int32"));
+  // Refused before it is copied: 64 GiB.
+  EXPECT_THAT(build(int64s({0, 2, 3}), int32s({0}).expand({int64_t{1} << 34})),
+              HasSubstr("at most 8 columns"));
   // Sizes whose product overflows must not wrap into something that fits.
   EXPECT_THAT(
       message_of([&] {

@@ -174,6 +174,26 @@ TEST_P(EdgeAttention, HugeLogitsStayFinite) {
   EXPECT_TRUE(at::isfinite(q.grad()).all().item<bool>());
 }
 
+// Scores of 1e10 and more, over widths for which vectors of several sizes are used: the heaviest edge has all
+// the weight.
+TEST_P(EdgeAttention, HugeScoresOfWideHeadsStayFinite) {
+  for (const int64_t dim : {64, 80, 96, 128, 160}) {
+    const at::Tensor q = (input({1, 2, 5, dim}, 1).detach() * 3e4).requires_grad_(),
+                     k = (input({1, 2, 40, dim}, 2).detach() * 3e4).requires_grad_(),
+                     v = input({1, 2, 40, dim}, 3);
+    const EdgeSet every = EdgeSet::from_mask(at::ones({1, 2, 5, 40}, at::kBool));
+    const at::Tensor output = edge_attention(q, k, v, every, options());
+    const at::Tensor heaviest =
+        at::matmul(q.detach().to(at::kDouble), k.detach().to(at::kDouble).transpose(2, 3))
+            .argmax(3);  // [1, 2, 5]
+    const at::Tensor expected =
+        v.detach().gather(2, heaviest.unsqueeze(3).expand({1, 2, 5, dim})).to(at::kDouble);
+    EXPECT_TRUE(at::allclose(output.detach().to(at::kDouble), expected, 0, GetParam().tolerance)) << dim;
+    output.sum().backward();
+    for (const at::Tensor& of : {q, k, v}) EXPECT_TRUE(of.grad().isfinite().all().item<bool>()) << dim;
+  }
+}
+
 TEST_P(EdgeAttention, TiedHugeLogitsShareTheWeight) {
   // Equal keys at logits so large that log(3) vanishes beside them: weights are 1/3 in the backward pass too.
   const at::Tensor q = at::full({1, 1, 1, 4}, 1e4, GetParam().dtype).requires_grad_();

@@ -14,6 +14,8 @@
 
 #include "kit/scratch_folder.h"
 
+#include "train/run/metric_lines.h"
+
 namespace edgewise::train {
 namespace {
 
@@ -102,6 +104,20 @@ TEST(Metrics, TruncateAfter) {
   EXPECT_THAT(steps_of(writer.path()), ::testing::ElementsAre(0, 1, 2, 3, 4, 5));
   writer.truncate_after(-1);
   EXPECT_EQ(io::read_file(writer.path()), "");
+}
+
+// What a power cut leaves: lines that were not synced may hold anything, one behind another may be whole.
+TEST(Metrics, DamageBehindTheKeptLinesGoesAndDamageAmongThemIsNamed) {
+  ScratchFolder folder;
+  MetricsWriter writer(folder.path());
+  const std::string zeros(20, '\0');
+  for (int64_t step = 0; step < 3; ++step) writer.write(at_step(step));
+  append_text(writer.path(), zeros + "\n{\"step\": 5}\n" + zeros);
+  EXPECT_EQ(read_whole_metrics(writer.path()).size(), 4u);
+  EXPECT_THROW(read_metrics(writer.path()), c10::ValueError);
+  EXPECT_THROW(writer.truncate_after(5), c10::ValueError);
+  MetricsWriter(folder.path()).truncate_after(2);
+  EXPECT_THAT(steps_of(writer.path()), ::testing::ElementsAre(0, 1, 2));
 }
 
 TEST(Metrics, KeptLinesKeepTheirBytes) {

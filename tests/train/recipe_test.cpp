@@ -366,6 +366,26 @@ TEST(Recipe, MalformedFilesAndOverridesAreExplained) {
   EXPECT_THROW(load_recipe("/"), c10::Error);
 }
 
+TEST(Recipe, DepthAndSizeOfValuesHaveABound) {
+  std::string deep = "a";
+  for (int n = 0; n < 100'000; ++n) deep += ".a";
+  EXPECT_THAT(complaint("[data]\n" + deep + " = 1\n"),
+              HasSubstr("r.toml:2: expected keys of at most 16 parts"));
+  EXPECT_THAT(complaint("[" + deep + "]\n"), HasSubstr("r.toml:1: expected keys of at most 16 parts"));
+  EXPECT_THAT(complaint("x = " + std::string(1000, '[')), HasSubstr("at most 16 brackets"));
+  // Neither texts nor remarks count, nor what an override gives as a path.
+  const std::string dots = "../../../../../../../../../../../x";
+  EXPECT_EQ(parse("# " + deep + "\n[data]\npath = \"" + dots + "\"\n").data.path, dots);
+  EXPECT_EQ(parse("", {"data.path=" + dots}).data.path, dots);
+  EXPECT_THAT(complaint("[data]\ntrain_size = 9223372036854775807\n"),
+              HasSubstr("r.toml:2: expected data.train_size"));
+  EXPECT_THAT(complaint("[train]\ndensity_weight = 1e308\n"),
+              HasSubstr("r.toml:2: expected train.density_weight to be a number between"));
+  EXPECT_THAT(complaint("[train]\nlearning_rate = inf\n"),
+              HasSubstr("r.toml:2: expected train.learning_rate"));
+  EXPECT_EQ(parse("[train]\nseed = 9223372036854775807\n").train.seed, INT64_MAX);
+}
+
 TEST(Recipe, HelpNamesEveryKey) {
   const std::string help = recipe_help();
   for (const RecipeField& field : recipe_fields()) {

@@ -50,7 +50,11 @@ bool ended_by_patience(const Run& run) {
 // Than the task's official ones, by the size of the test set that the run has noted.
 bool of_other_data(const Run& run) {
   const auto noted = nlohmann::json::parse(run.data, nullptr, /*allow_exceptions=*/false);
-  return noted.is_object() && noted.value("test", int64_t{0}) != kLraTasks[lra_task_of(run)].test_size;
+  if (!noted.is_object()) return false;
+  const auto test = noted.find("test");
+  TORCH_CHECK_VALUE(test == noted.end() || test->is_number_integer(), (run.folder / "data.json").string(),
+                    ": expected a whole number as \"test\"; correct the file, or train the run again");
+  return (test == noted.end() ? int64_t{0} : test->get<int64_t>()) != kLraTasks[lra_task_of(run)].test_size;
 }
 
 LraFamily family_of(const train::Recipe& recipe) {

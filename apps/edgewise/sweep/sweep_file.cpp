@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "train/recipe/nearest_name.h"
+#include "train/recipe/toml_depth.h"
 #include "train/recipe/toml_number.h"
 
 namespace edgewise::app {
@@ -199,7 +200,9 @@ SweepRun run_of(const Row& row, int64_t seed, const std::vector<Setting>& common
 
 toml::table parse(const std::filesystem::path& file) {
   try {
-    return toml::parse(io::read_text(file), file.string());
+    const std::string text = io::read_text(file);
+    train::check_toml_depth(text, file.string());
+    return toml::parse(text, file.string());
   } catch (const toml::parse_error& error) {
     TORCH_CHECK_VALUE(false, file.string(), ":", error.source().begin.line, ": expected TOML; ",
                       error.description());

@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDeepest = 32;  // ours have four
+
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name,
                                 const char* end) {
   const std::filesystem::path path = folder / (name + end);
@@ -28,8 +30,14 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
 
 json read_json(const std::filesystem::path& file) {
   const std::vector<uint8_t> bytes = read_plain_or_xz(file);
+  // What is shown of a value in a message is printed level by level, each a call within the last.
+  const auto is_flat = [&](int depth, json::parse_event_t, json&) {
+    TORCH_CHECK_VALUE(depth <= kDeepest, file.string(), ": expected JSON of at most ", kDeepest,
+                      " levels; found more");
+    return true;
+  };
   try {
-    return json::parse(as_text(bytes));
+    return json::parse(as_text(bytes), is_flat);
   } catch (const json::exception& error) {
     TORCH_CHECK_VALUE(false, file.string(), ": expected JSON; ", error.what());
   }
@@ -96,15 +104,19 @@ void read_labels(const std::filesystem::path& file, const NodeNumbers& numbers, 
   TORCH_CHECK_VALUE(all.is_object() && !all.empty(), file.string(), ": expected labels by the ids of nodes");
   const bool has_many = all.begin()->is_array();
   graph.classes = has_many ? std::ssize(*all.begin()) : 0;
+  for (const auto& [id, label] : all.items())
+    TORCH_CHECK_VALUE(label.is_array() == has_many && (!has_many || std::ssize(label) == graph.classes),
+                      file.string(), ": expected ",
+                      has_many ? c10::str("a 0 or 1 for each of ", graph.classes, " classes") : "a class",
+                      " of every node; node ", id.substr(0, 40), " has ", label.dump().substr(0, 40));
+  // Before there is room for all labels of all nodes: every node brings its own.
+  TORCH_CHECK_VALUE(!has_many || std::ssize(all) == graph.nodes, file.string(), ": expected labels of ",
+                    graph.nodes, " nodes; found ", all.size());
   std::vector<uint8_t> flags(has_many ? static_cast<size_t>(graph.nodes * graph.classes) : 0);
   std::vector<int32_t> classes(static_cast<size_t>(graph.nodes), -1);
   std::vector<bool> is_labelled(static_cast<size_t>(graph.nodes));
   for (const auto& [id, label] : all.items()) {
     const auto node = static_cast<size_t>(numbers.named(id, file.string()));
-    TORCH_CHECK_VALUE(label.is_array() == has_many && (!has_many || std::ssize(label) == graph.classes),
-                      file.string(), ": expected ",
-                      has_many ? c10::str("a 0 or 1 for each of ", graph.classes, " classes") : "a class",
-                      " of every node; node ", id, " has ", label.dump().substr(0, 40));
     TORCH_CHECK_VALUE(!is_labelled[node], file.string(), ": node ", id,
                       " has the number of another one that has a label already");
     is_labelled[node] = true;

@@ -4,8 +4,9 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <deque>
 #include <unordered_map>
 
 namespace edgewise::data {
@@ -13,21 +14,14 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-PicklePtr make(Kind kind) {
-  auto value = std::make_shared<PickleValue>();
-  value->kind = kind;
-  return value;
-}
-
 class Machine {
  public:
   Machine(std::span<const uint8_t> bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
 
-  // No value is more than kDeepest deep: freeing it goes down as far.
-  PicklePtr run() {
+  std::shared_ptr<const PickleValue> run() {
     while (true) {
       const uint8_t code = take(1)[0];
-      if (code == '.') return pop();
+      if (code == '.') return {values_, pop()};
       step(code);
     }
   }
@@ -56,17 +50,11 @@ class Machine {
     return text;
   }
 
-  static constexpr int kDeepest = 64;
-
-  void push(PicklePtr value) { stack_.push_back(std::move(value)); }
-  // `inner` becomes a part of `outer`. Python fills a value before it puts it into another, so that the depth
-  // of what is held never changes.
-  void hold(PickleValue& outer, const PicklePtr& inner) {
-    if (outer.is_held || &outer == inner.get()) fail("expected a value to be filled before another holds it");
-    outer.depth = std::max(outer.depth, inner->depth + 1);
-    if (outer.depth > kDeepest) fail("expected values at most ", kDeepest, " deep in one another");
-    inner->is_held = true;
+  PicklePtr make(Kind kind) {
+    values_->emplace_back().kind = kind;
+    return &values_->back();
   }
+  void push(PicklePtr value) { stack_.push_back(value); }
   void push_number(int64_t number) {
     push(make(Kind::kNumber));
     stack_.back()->number = number;
@@ -79,7 +67,7 @@ class Machine {
   PicklePtr pop() {
     if (stack_.empty() || (!marks_.empty() && stack_.size() == marks_.back()))
       fail("expected a value on the stack; it is empty");
-    PicklePtr value = std::move(stack_.back());
+    const PicklePtr value = stack_.back();
     stack_.pop_back();
     return value;
   }
@@ -98,30 +86,23 @@ class Machine {
   void push_tuple(size_t count) {
     PicklePtr tuple = make(Kind::kList);
     tuple->items.resize(count);
-    while (count > 0) {
-      PicklePtr item = pop();
-      hold(*tuple, item);
-      tuple->items[--count] = std::move(item);
-    }
-    push(std::move(tuple));
+    while (count > 0) tuple->items[--count] = pop();
+    push(tuple);
   }
   void call() {
     PicklePtr arguments = pop(), called = pop();
     if (called->kind != Kind::kClass) fail("expected a call of a Python class");
     // The only containers among them: a dictionary with a default.
     PicklePtr result = make(called->bytes == "collections defaultdict" ? Kind::kDict : Kind::kObject);
-    hold(*result, called), hold(*result, arguments);
     result->items = {called, arguments};
-    push(std::move(result));
+    push(result);
   }
   void set_items(const std::vector<PicklePtr>& items) {
     if (items.size() % 2 != 0 || top().kind != Kind::kDict) fail("expected keys with values of a dictionary");
-    for (const PicklePtr& item : items) hold(top(), item);
     for (size_t n = 0; n < items.size(); n += 2) top().entries.emplace_back(items[n], items[n + 1]);
   }
   void append(const std::vector<PicklePtr>& items) {
     if (top().kind != Kind::kList) fail("expected a list to append to");
-    for (const PicklePtr& item : items) hold(top(), item);
     top().items.insert(top().items.end(), items.begin(), items.end());
   }
 
@@ -130,6 +111,7 @@ class Machine {
   std::span<const uint8_t> bytes_;
   const std::string& origin_;
   size_t at_ = 0;
+  std::shared_ptr<std::deque<PickleValue>> values_ = std::make_shared<std::deque<PickleValue>>();
   std::vector<PicklePtr> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint32_t, PicklePtr> memo_;
@@ -177,8 +159,7 @@ void Machine::step(uint8_t code) {
     case 't': {  // TUPLE
       PicklePtr tuple = make(Kind::kList);
       tuple->items = since_mark();
-      for (const PicklePtr& item : tuple->items) hold(*tuple, item);
-      return push(std::move(tuple));
+      return push(tuple);
     }
     case 'N':
       return push(make(Kind::kNone));
@@ -216,7 +197,6 @@ void Machine::step(uint8_t code) {
       return call();
     case 'b': {  // BUILD
       const PicklePtr state = pop();
-      hold(top(), state);
       top().state = state;
       return;
     }
@@ -258,7 +238,7 @@ const PickleValue& PickleValue::at(std::string_view key, const std::string& orig
   TORCH_CHECK_VALUE(false, origin, ": expected a value called '", std::string(key), "'; found none");
 }
 
-PicklePtr read_pickle(std::span<const uint8_t> bytes, const std::string& origin) {
+std::shared_ptr<const PickleValue> read_pickle(std::span<const uint8_t> bytes, const std::string& origin) {
   return Machine(bytes, origin).run();
 }
 
@@ -282,7 +262,9 @@ PickledArray pickled_array(const PickleValue& value, const std::string& origin) 
     count *= size->number;
   }
   const std::string& kind = dtype.items[1]->items[0]->bytes;
-  check(kind.size() == 2);
+  check(kind.size() == 2 && kind[1] >= '1' && kind[1] <= '8');
+  TORCH_CHECK_VALUE(count <= static_cast<int64_t>(raw.bytes.size()), origin, ": expected an array of ", count,
+                    " numbers; found ", raw.bytes.size(), " bytes");
   TORCH_CHECK_VALUE(static_cast<int64_t>(raw.bytes.size()) == count * (kind[1] - '0'), origin,
                     ": expected an array of ", count, " numbers of ", kind[1], " bytes; found ",
                     raw.bytes.size(), " bytes");
@@ -308,10 +290,13 @@ PickledMatrix pickled_matrix(const PickleValue& value, const std::string& origin
                       size->kind == Kind::kNumber ? std::to_string(size->number) : "another value");
   const auto numbers = [&](const char* name) {
     const PickledArray array = pickled_array(value.state->at(name, origin), origin);
-    for (const double each : array.values)  // not NaN either
-      TORCH_CHECK_INDEX(each >= 0 && each < 0x1p53, origin, ": expected ", name,
-                        " of whole numbers of at least 0; found ", each);
-    return std::vector<int64_t>(array.values.begin(), array.values.end());
+    std::vector<int64_t> result;
+    for (const double number : array.values) {
+      TORCH_CHECK_VALUE(number >= 0 && number < 0x1p53 && number == std::floor(number), origin, ": expected ",
+                        name, " of whole numbers of at least 0; found ", number);
+      result.push_back(static_cast<int64_t>(number));
+    }
+    return result;
   };
   PickledMatrix result{.rows = shape.items[0]->number,
                        .columns = shape.items[1]->number,
@@ -319,6 +304,10 @@ PickledMatrix pickled_matrix(const PickleValue& value, const std::string& origin
                        .indices = numbers("indices"),
                        .values = pickled_array(value.state->at("data", origin), origin).values};
   const auto count = static_cast<int64_t>(result.indices.size());
+  TORCH_CHECK_VALUE(result.rows >= 0 && result.rows < int64_t{1} << 31 && result.columns >= 0 &&
+                        result.columns < int64_t{1} << 31,
+                    origin, ": expected fewer than 2^31 rows and columns; found ", result.rows, " and ",
+                    result.columns);
   TORCH_CHECK_VALUE(std::ssize(result.offsets) == result.rows + 1 && result.offsets.front() == 0 &&
                         result.offsets.back() == count && std::ssize(result.values) == count,
                     origin, ": expected ", result.rows + 1, " offsets up to ", count,

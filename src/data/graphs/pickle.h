@@ -12,8 +12,9 @@
 
 namespace edgewise::data {
 
+// The values of a pickle belong to it, as they may hold each other in circles and to any depth.
 struct PickleValue;
-using PicklePtr = std::shared_ptr<PickleValue>;
+using PicklePtr = PickleValue*;
 
 struct PickleValue {
   enum class Kind { kNone, kNumber, kReal, kBytes, kList, kDict, kClass, kObject };
@@ -23,16 +24,14 @@ struct PickleValue {
   std::string bytes;                                     // kBytes; kClass: "module name"
   std::vector<PicklePtr> items;                          // kList, with tuples; kObject: its class, arguments
   std::vector<std::pair<PicklePtr, PicklePtr>> entries;  // kDict, and what is set in an object
-  PicklePtr state;                                       // kObject: what BUILD gave it
-  int depth = 0;                                         // of the values within values that it holds
-  bool is_held = false;                                  // by another
+  PicklePtr state = nullptr;                             // kObject: what BUILD gave it
 
   // The value of a key; throws where there is none.
   const PickleValue& at(std::string_view key, const std::string& origin) const;
 };
 
-// `origin` stands for the file in messages.
-PicklePtr read_pickle(std::span<const uint8_t> bytes, const std::string& origin);
+// `origin` stands for the file in messages. All values live as long as what is returned.
+std::shared_ptr<const PickleValue> read_pickle(std::span<const uint8_t> bytes, const std::string& origin);
 
 // A numpy array of at most two dimensions, in fp64.
 struct PickledArray {

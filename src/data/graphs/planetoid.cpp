@@ -24,7 +24,7 @@ std::filesystem::path find_part(const std::filesystem::path& folder, const std::
   return *found;
 }
 
-PicklePtr read_part(const std::filesystem::path& file) {
+std::shared_ptr<const PickleValue> read_part(const std::filesystem::path& file) {
   return read_pickle(read_plain_or_xz(file), file.string());
 }
 
@@ -69,7 +69,7 @@ struct Neighbours {
 
 Neighbours read_neighbours(const std::filesystem::path& folder, const std::string& name) {
   const auto file = find_part(folder, name, "graph");
-  const PicklePtr read = read_part(file);
+  const auto read = read_part(file);
   Neighbours result;
   result.nodes = std::ssize(read->entries);
   TORCH_CHECK_VALUE(result.nodes > 0, file.string(), ": expected a list of neighbours for every node");

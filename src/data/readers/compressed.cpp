@@ -35,7 +35,8 @@ lzma_mt several_threads() {
   options.check = LZMA_CHECK_CRC64;
   options.preset = 6;
   options.memlimit_threading = uint64_t{4} << 30;
-  options.memlimit_stop = UINT64_MAX;
+  // Dictionaries: of the strongest preset, 9, 64 MiB.
+  options.memlimit_stop = uint64_t{1} << 30;
   return options;
 }
 
@@ -84,15 +85,18 @@ std::vector<uint8_t> xz_decompress(std::span<const uint8_t> compressed, const st
   Stream coder;
   lzma_mt options = several_threads();
   options.flags = LZMA_CONCATENATED;
+  // A block says how large it will be, and several of them are made room for: not more than the whole may
+  // have.
+  options.memlimit_threading = std::min(options.memlimit_threading, 4 * limit);
   lzma_ret code = lzma_stream_decoder_mt(&coder.stream, &options);
   std::vector<uint8_t> result;
   coder.stream.next_in = compressed.data();
   coder.stream.avail_in = compressed.size();
   while (code == LZMA_OK) {
     TORCH_CHECK_VALUE(result.size() <= limit, name, ": expected at most ", limit,
-                      " bytes of decompressed data; found more");
+                      " bytes of decompressed data; found more. If it is sound, decompress it first: xz -d");
     const size_t done = result.size();
-    result.resize(done + std::max(kChunk, done / 2));
+    result.resize(std::min<uint64_t>(done + std::max(kChunk, done / 2), limit + 1));
     coder.stream.next_out = result.data() + done;
     coder.stream.avail_out = result.size() - done;
     code = lzma_code(&coder.stream, LZMA_FINISH);
@@ -103,6 +107,15 @@ std::vector<uint8_t> xz_decompress(std::span<const uint8_t> compressed, const st
   TORCH_CHECK_VALUE(result.size() <= limit, name, ": expected at most ", limit,
                     " bytes of decompressed data; found ", result.size());
   return result;
+}
+
+uint64_t xz_limit(uint64_t compressed) {
+  constexpr uint64_t kSmall = uint64_t{64} << 20, kTimes = 200;
+  return std::max(kSmall, compressed * kTimes);
+}
+
+std::vector<uint8_t> xz_decompress(std::span<const uint8_t> compressed, const std::string& name) {
+  return xz_decompress(compressed, name, xz_limit(compressed.size()));
 }
 
 std::optional<std::filesystem::path> find_plain_or_xz(const std::filesystem::path& path) {

@@ -51,6 +51,9 @@ void read_metadata(const std::filesystem::path& root, const std::filesystem::pat
                  shown(line));
     }
     const int64_t label = lines.number(fields[3], 2, "a label");
+    for (const std::string_view field : {fields[0], fields[1]})
+      if (field.starts_with('/') || field.find("..") != std::string_view::npos)
+        lines.fail("expected a picture below ", root.string(), "; found ", shown(field));
     const std::filesystem::path picture = root / fields[0] / fields[1];
     if (!std::filesystem::exists(picture))
       lines.fail("expected the picture ", picture.string(), "; there is none");

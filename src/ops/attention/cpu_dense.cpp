@@ -58,8 +58,15 @@ AttentionForward cpu_dense_forward(const AttentionInputs& in) {
   return result;
 }
 
+KernelBackward cpu_gather_backward;
+
+// Torch forms the weights again as exp(score - lse). Beside a large lse the difference has lost its digits,
+// and beyond 1e9 it is hundreds: infinite weights. Ours come from the row's own largest score.
 AttentionBackward cpu_dense_backward(const AttentionInputs& in, const AttentionForward& forward,
-                                     const at::Tensor& grad_output, const at::Tensor&) {
+                                     const at::Tensor& grad_output, const at::Tensor& density_grad) {
+  constexpr double kLargestLse = 1e5;  // of which fp32 keeps a hundredth
+  if (forward.lse.abs().max().item<double>() > kLargestLse)
+    return cpu_gather_backward(in, forward, grad_output, density_grad);
   AttentionBackward result;
   std::tie(result.query, result.key, result.value) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_output.contiguous(), with_contiguous_rows(in.query), with_contiguous_rows(in.key),

@@ -2,6 +2,7 @@
 #include <edgewise/train/recipe.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <set>
@@ -18,6 +19,7 @@
 #include "train/recipe/old_keys.h"
 #include "train/recipe/recipe_checks.h"
 #include "train/recipe/recipe_fields.h"
+#include "train/recipe/toml_depth.h"
 #include "train/recipe/toml_number.h"
 
 namespace edgewise::train {
@@ -57,6 +59,17 @@ std::optional<Value> exact_value(const toml::node& node) {
   return node.value_exact<Value>();
 }
 
+// Whatever the rule of a field: sums and products with it neither overflow nor become infinite. Seeds are
+// only mixed, and the norm of the gradient is only compared.
+template <typename Value>
+bool is_moderate(Value value, const std::string& key) {
+  if constexpr (std::is_same_v<Value, double>)
+    return std::isfinite(value) && (std::abs(value) <= 1e30 || key == "grad_clip");
+  if constexpr (std::is_same_v<Value, int64_t>)
+    return key == "seed" || (value <= int64_t{1} << 53 && value >= -(int64_t{1} << 53));
+  return true;
+}
+
 void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node, const std::string& where) {
   std::visit(
       [&](auto* slot) {
@@ -73,6 +86,10 @@ void set_field(Recipe& recipe, const RecipeField& field, const toml::node& node,
         } else if constexpr (!std::is_same_v<Value, bool>) {
           TORCH_CHECK_VALUE(field.rule.allows(static_cast<double>(*value)), where, ": expected ",
                             field.full_name(), " to be ", rule, "; found ", shown(node));
+          TORCH_CHECK_VALUE(
+              is_moderate(*value, field.key), where, ": expected ", field.full_name(), " to be a number ",
+              std::is_same_v<Value, double> ? "between -1e30 and 1e30" : "between -2^53 and 2^53", "; found ",
+              shown(node));
         }
         *slot = *value;
       },
@@ -150,6 +167,7 @@ std::vector<Entry> entries_of(const toml::table& root, const std::string& name) 
 // The value of an override: TOML where it parses as one value, else the text itself, so that quotes are not
 // needed. A string field takes the text whatever it looks like: data.path=2024 is a folder.
 toml::table override_value(std::string_view text, bool is_string) {
+  if (too_deep_line(text)) return toml::table{{"value", text}};
   try {
     toml::table table = toml::parse("value = " + std::string(text));
     const bool is_one_value = table.size() == 1 && table.contains("value");
@@ -283,6 +301,7 @@ void make_absolute(std::string& place, const std::string& key, const std::string
 
 Recipe parse_recipe(std::string_view text, const std::string& name,
                     const std::vector<std::string>& overrides) {
+  check_toml_depth(text, name);
   toml::table root;
   try {
     root = toml::parse(text, name);

@@ -14,6 +14,7 @@
 
 #include <edgewise/io/atomic_file.h>
 
+#include "io/durable.h"
 #include "train/run/metric_lines.h"
 
 namespace edgewise::train {
@@ -130,28 +131,47 @@ std::vector<Line> parse_lines(const std::string& file, std::string_view text) {
   return lines;
 }
 
-// Rewrites the file with its complete lines up to `last_step`.
+// Calls use(line, record) for every line; the record is empty of a line that is not one.
+template <typename Use>
+void each_line_of(std::string_view text, const Use& use) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (!line.empty()) use(line, parse_line(line));
+  }
+}
+
+// Rewrites the file with its lines up to `last_step`. What is damaged behind them was on its way to the disk
+// when the power went, and goes; damage among them is an error.
 void keep_lines(const std::filesystem::path& path, int64_t last_step) {
   const std::string text = io::read_file(path);
   std::string kept;
-  for (const Line& line : parse_lines(path.string(), text)) {
-    const MetricValue* step = find_metric(line.record, "step");
+  bool damaged = false;
+  each_line_of(text, [&](std::string_view line, const std::optional<MetricRecord>& record) {
+    damaged = damaged || !record;
+    const MetricValue* step = record ? find_metric(*record, "step") : nullptr;
     const auto* number = step == nullptr ? nullptr : std::get_if<int64_t>(step);
-    if (number == nullptr || *number > last_step) continue;
-    kept += line.text;
+    if (number == nullptr || *number > last_step) return;
+    if (damaged) parse_lines(path.string(), text);  // which names the line
+    kept += line;
     kept += '\n';
-  }
+  });
   if (kept != text) io::write_file_atomically(path, kept);
 }
 
 // Appending to half a line would make two bad records of one.
+void mend_last_line(const std::filesystem::path& path) {
+  const std::string text = io::read_file(path);
+  if (text.empty() || text.back() == '\n') return;
+  const size_t begin = text.rfind('\n') + 1;  // 0 without any
+  const bool is_whole = parse_line(std::string_view(text).substr(begin)).has_value();
+  io::write_file_atomically(path, is_whole ? text + '\n' : text.substr(0, begin));
+}
+
 io::AppendFile open_metrics(const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
+  io::create_durable_folders(folder);
   const auto path = folder / "metrics.jsonl";
-  if (std::filesystem::exists(path)) {
-    const std::string text = io::read_file(path);
-    if (!text.empty() && text.back() != '\n') keep_lines(path, std::numeric_limits<int64_t>::max());
-  }
+  if (std::filesystem::exists(path)) mend_last_line(path);
   return io::AppendFile(path);
 }
 
@@ -212,6 +232,14 @@ void MetricsWriter::truncate_after(int64_t step) {
 std::vector<MetricRecord> parse_metrics(const std::string& text, const std::string& name) {
   std::vector<MetricRecord> records;
   for (Line& line : parse_lines(name, text)) records.push_back(std::move(line.record));
+  return records;
+}
+
+std::vector<MetricRecord> read_whole_metrics(const std::filesystem::path& path) {
+  std::vector<MetricRecord> records;
+  each_line_of(io::read_file(path), [&](std::string_view, const std::optional<MetricRecord>& record) {
+    if (record) records.push_back(*record);
+  });
   return records;
 }
 

@@ -21,7 +21,10 @@
 #include <edgewise/train/metrics.h>
 #include <edgewise/train/recipe.h>
 
+#include "io/durable.h"
+#include "train/recipe/toml_depth.h"
 #include "train/recipe/toml_number.h"
+#include "train/run/metric_lines.h"
 
 namespace edgewise::train {
 namespace {
@@ -53,6 +56,7 @@ void flatten(const toml::table& table, const std::string& prefix,
 
 std::map<std::string, std::string> flatten(const std::string& text) {
   std::map<std::string, std::string> result;
+  check_toml_depth(text, "config.toml");
   flatten(toml::parse(text), "", result);
   return result;
 }
@@ -60,11 +64,12 @@ std::map<std::string, std::string> flatten(const std::string& text) {
 constexpr const char* kLockName = ".lock";
 constexpr const char* kSnapshotFolder = "snapshots";
 
-// Whether there is anything but the lock.
+// Whether there is anything but the lock and what a run that was killed before it had a description left of it.
 bool has_files(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder)) return false;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().filename() != kLockName) return true;
+    const std::string name = entry.path().filename().string();
+    if (name != kLockName && name != ".config.toml.tmp") return true;
   }
   return false;
 }
@@ -154,7 +159,7 @@ std::string lost_weights(const RunFolder& folder, int64_t checkpoint_every) {
   if (file_exists(folder.last()) || !file_exists(folder.metrics())) return {};
   int64_t last = 0;
   bool tested = false;
-  for (const MetricRecord& record : read_metrics(folder.metrics())) {
+  for (const MetricRecord& record : read_whole_metrics(folder.metrics())) {
     if (const MetricValue* step = find_metric(record, "step"))
       if (const auto* number = std::get_if<int64_t>(step)) last = std::max(last, *number);
     const MetricValue* kind = find_metric(record, "kind");
@@ -223,13 +228,13 @@ RunFolder open_run_folder(const std::filesystem::path& root, const std::string& 
   if (file_exists((root / kLockName).string())) folder.lock = take_lock(root);
   check_contents(folder, recipe_toml, resume);
   if (!folder.lock.is_open()) {
-    std::filesystem::create_directories(root);
+    io::create_durable_folders(root);
     folder.lock = take_lock(root);
     check_contents(folder, recipe_toml, resume);
   }
   // First of all files: a run killed from here on can be resumed.
   if (!file_exists(folder.config())) write_description(folder, recipe_toml);
-  std::filesystem::create_directories(root / "checkpoints");
+  io::create_durable_folders(root / "checkpoints");
   return folder;
 }
 

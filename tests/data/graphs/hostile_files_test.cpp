@@ -1,0 +1,105 @@
+// Files that were made to harm: deeper, larger or longer than any of their kind.
+#include <edgewise/data/lra_import.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/graphs/npy.h"
+#include "data/graphs/pickle.h"
+#include "data/readers/compressed.h"
+#include "kit/message_of.h"
+#include "kit/scratch_folder.h"
+
+#include <edgewise/data/graphs/import_graph.h>
+
+namespace edgewise::data {
+namespace {
+
+using kit::message_of;
+using testing::HasSubstr;
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string little_endian(int64_t value) {
+  return {static_cast<char>(value), static_cast<char>(value >> 8), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 24)};
+}
+
+TEST(HostileFiles, APickleOfAnyDepthIsReadAndLetGo) {
+  std::string deep = "\x80\x02)";
+  for (int n = 0; n < 300'000; ++n) deep += '\x85';  // a tuple of the value before
+  int levels = 0;
+  {
+    const auto value = read_pickle(bytes_of(deep + "."), "deep");
+    for (const PickleValue* at = value.get(); !at->items.empty(); at = at->items[0]) ++levels;
+  }
+  EXPECT_EQ(levels, 300'000);
+  // A list in itself, which counted references would never let go.
+  const std::string circle = std::string("\x80\x02]q\0h\0a.", 9);
+  const auto value = read_pickle(bytes_of(circle), "circle");
+  EXPECT_EQ(value->items.at(0), value.get());
+}
+
+TEST(HostileFiles, ArraysOfPicklesClaimNoMoreThanTheyHold) {
+  // Sizes whose product, times the size of an element, does not fit 64 bits.
+  const std::string size = "J" + little_endian(0x7FFFFFFF);
+  const auto array = [&](const std::string& kind) {
+    return "\x80\x02"
+           "cnumpy.core.multiarray\n_reconstruct\n)R(K\x01(" +
+           size + size + "tcnumpy\ndtype\nU\x02" + kind + std::string("K\0\x86R(K\x03U\x01<tb\x89U\x04", 15) +
+           "1234tb.";
+  };
+  for (const char* kind : {"f4", "f9", "f\xFF", "i8"}) {
+    const auto value = read_pickle(bytes_of(array(kind)), "array");
+    EXPECT_THAT(message_of([&] { pickled_array(*value, "array"); }), HasSubstr("array: expected an array of"))
+        << kind;
+  }
+}
+
+std::string npy(const std::string& header) {
+  return "\x93NUMPY\x02" + std::string(1, '\0') + little_endian(static_cast<int64_t>(header.size())) + header;
+}
+
+TEST(HostileFiles, ANumpyHeaderHasABound) {
+  EXPECT_THAT(
+      message_of([&] { read_npy(bytes_of(npy("{'descr': '" + std::string(1 << 20, 'x') + "'")), "long"); }),
+      HasSubstr("expected a header of at most 4096 bytes"));
+  const std::string huge = "{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999, 999999999999)}";
+  EXPECT_THAT(message_of([&] { read_npy(bytes_of(npy(huge)), "huge"); }),
+              HasSubstr("at most two dimensions and 2^40 numbers"));
+}
+
+TEST(HostileFiles, WhatIsCompressedUnfoldsToABound) {
+  const std::vector<uint8_t> zeros(std::size_t{65} << 20), packed = xz_compress(zeros);
+  EXPECT_LT(packed.size(), 20'000u);
+  EXPECT_THAT(message_of([&] { xz_decompress(packed, "bomb"); }),
+              HasSubstr("bomb: expected at most 67108864 bytes"));
+  EXPECT_EQ(xz_decompress(packed, "sound", zeros.size()).size(), zeros.size());
+  EXPECT_THAT(message_of([&] { xz_decompress(packed, "short", 100); }),
+              HasSubstr("short: expected at most 100 bytes"));
+}
+
+TEST(HostileFiles, JsonOfAGraphHasABound) {
+  const kit::ScratchFolder scratch;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  scratch.write("g-G.json", "{\"nodes\": [{\"id\": " + deep + "}], \"links\": []}");
+  scratch.write("g-class_map.json", "{}");
+  scratch.write("g-feats.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 0), }"));
+  EXPECT_THAT(message_of([&] { import_graphsage(scratch.path(), "g"); }),
+              HasSubstr("g-G.json: expected JSON of at most 32 levels"));
+}
+
+TEST(HostileFiles, PathfinderReadsNoPictureOfAnotherFolder) {
+  const kit::ScratchFolder scratch;
+  std::filesystem::create_directories(scratch / "metadata");
+  for (const char* line : {"../.. secret.png 0 1", "imgs /etc/passwd 0 1"}) {
+    scratch.write("metadata/0.npy", line);
+    EXPECT_THAT(message_of([&] { import_pathfinder(scratch.path()); }),
+                HasSubstr("expected a picture below"));
+  }
+}
+
+}  // namespace
+}  // namespace edgewise::data
