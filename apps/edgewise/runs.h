@@ -39,10 +39,10 @@ struct Run {
   bool is_best_look = false;                          // the best validation where the test set validates
   static constexpr double kNone = -2;                 // below any accuracy and any correlation
   double best_validation = kNone, best_density = -1;  // mean density in the same validation
-  std::string judged_by = "accuracy";     // what the test's figure is
+  std::string judged_by = "accuracy";                 // what the test's figure is
   std::string validated_by = "accuracy";  // what the validations' are: another where a test translates
-  std::string bits_of = "character";       // what bits are counted by
-  std::optional<double> best_bits;                    // per character in validation, of texts
+  std::string bits_of = "character";      // what bits are counted by
+  std::optional<double> best_bits;        // per character in validation, of texts
   int64_t best_step = 0;
   int64_t validations_since_best = 0;
   int64_t steps = 0;               // the last that any record is of

@@ -107,7 +107,8 @@ DatasetPtr open_graph(const Recipe& recipe) {
   data::GraphData graph = data::load_graph(wanted.path);
   const AttentionKind& attention = attention_kind(recipe);
   const int64_t split = wanted.split >= 0 ? wanted.split : recipe.train.seed % graph.splits();
-  TORCH_CHECK_VALUE(!attention.joins_graphs || !attention.joins_graphs(recipe) || graph.graphs() == 1 || recipe.train.micro_batch == 1,
+  TORCH_CHECK_VALUE(!attention.joins_graphs || !attention.joins_graphs(recipe) || graph.graphs() == 1 ||
+                        recipe.train.micro_batch == 1,
                     "graph: expected train.micro_batch = 1 with attention.kind = ", attention.name,
                     ", since ", graph.name, " has ", graph.graphs(),
                     " graphs, and edges beside those of a graph would join the graphs of a batch; found ",

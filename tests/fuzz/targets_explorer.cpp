@@ -48,7 +48,7 @@ void run_requests(std::string_view input) {
     if (line.starts_with('H')) request.hosts.push_back(line.substr(1));
     if (line.starts_with('O')) request.origins.push_back(line.substr(1));
   }
-  const app::HttpReply reply = app::answer(*run, kPort, request);
+  const app::HttpReply reply = app::answer({.run = *run, .beside = nullptr}, kPort, request);
   must(reply.status == 200 || reply.status == 403 || reply.status == 404 || reply.status == 405,
        "an answer of 200, 403, 404 or 405 from a sound run");
   must(reply.status == 403 ||
@@ -75,7 +75,8 @@ void run_damaged(std::string_view input) {
   for (const char* path : {"/api/run", "/api/step/3", "/api/step/3/input/0", "/api/step/3/input/0/thumbnails",
                            "/api/step/3/input/0/layer/0/head/0"}) {
     const app::HttpReply reply =
-        app::answer(run, kPort, {.method = "GET", .path = path, .hosts = {kHost}, .origins = {}});
+        app::answer({.run = run, .beside = nullptr}, kPort,
+                    {.method = "GET", .path = path, .hosts = {kHost}, .origins = {}});
     must(reply.status == 200 || reply.status == 404 || reply.status == 500, "an answer");
     must(reply.body.find("std::") == std::string::npos, "an error with a sentence");
   }

@@ -144,14 +144,17 @@ train::Snapshot small_snapshot() {
   train::HeadSnapshot right;
   right.offsets = at::tensor({0, 1, 1}, at::kInt);
   right.keys = at::tensor({1}, at::kInt);
-  train::InputSnapshot input{.tokens = at::tensor({1, 2}, at::kInt),
-                             .valid = at::ones({2}, at::kBool),
-                             .positions = {},
-                             .labels = at::tensor({0, -1}, at::kInt),
-                             .predicted = at::tensor({1, 1}, at::kInt),
-                             .right = right,
-                             .length = 2,
-                             .layers = {{.queries = 2, .keys = 2, .heads = {head}}}};
+  train::LayerSnapshot layer;
+  layer.queries = layer.keys = 2;
+  layer.heads = {head};
+  train::InputSnapshot input;
+  input.tokens = at::tensor({1, 2}, at::kInt);
+  input.valid = at::ones({2}, at::kBool);
+  input.labels = at::tensor({0, -1}, at::kInt);
+  input.predicted = at::tensor({1, 1}, at::kInt);
+  input.right = right;
+  input.length = 2;
+  input.layers = {layer};
   return {.step = 3, .task = "repeated_tokens", .view = {.names = {"a", "b"}}, .inputs = {input}};
 }
 

@@ -117,7 +117,8 @@ std::vector<AttentionKind> graph_kinds() {
                                     "the edges of an input graph, and random ones, anew in every step", true),
           control<NearestEdges>("graph+nearest",
                                 "the edges of an input graph, and the nodes with the nearest features", true),
-          control<TwoHopEdges>("graph+two_hop", "the edges of an input graph, and neighbours of neighbours", false)};
+          control<TwoHopEdges>("graph+two_hop", "the edges of an input graph, and neighbours of neighbours",
+                               false)};
 }
 
 }  // namespace edgewise::train

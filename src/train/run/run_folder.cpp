@@ -64,7 +64,8 @@ std::map<std::string, std::string> flatten(const std::string& text) {
 constexpr const char* kLockName = ".lock";
 constexpr const char* kSnapshotFolder = "snapshots";
 
-// Whether there is anything but the lock and what a run that was killed before it had a description left of it.
+// Whether there is anything but the lock and what a run that was killed before it had a description left of
+// it.
 bool has_files(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder)) return false;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
