@@ -144,10 +144,11 @@ void Optimizer::step_sgd(const Guard& guard) {
     std::vector<at::Tensor> parameters, gradients, momenta;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      at::Tensor& momentum = momenta_[parameter.unsafeGetTensorImpl()];
-      if (!momentum.defined()) momentum = at::zeros_like(parameter, at::MemoryFormat::Preserve);
       parameters.push_back(parameter);
       gradients.push_back(parameter.grad());
+      if (options_.momentum == 0) continue;  // torch then wants none
+      at::Tensor& momentum = momenta_[parameter.unsafeGetTensorImpl()];
+      if (!momentum.defined()) momentum = at::zeros_like(parameter, at::MemoryFormat::Preserve);
       momenta.push_back(momentum);
     }
     if (parameters.empty()) continue;
