@@ -318,6 +318,7 @@ int become(const std::vector<std::string>& fields, char** environment) {
   static std::vector<std::string> words;
   static std::vector<char*> pointers;
   words.assign(fields.begin() + 6, fields.end());
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   return program(static_cast<int>(words.size()), pointers.data(), environment);
@@ -351,6 +352,7 @@ int serve(int, char**, char** environment) {
 
 }  // namespace
 
+// The name is glibc's. NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" int __libc_start_main(Main* main, int argc, char** argv, void (*init)(), void (*fini)(),
                                  void (*rtld_fini)(), void* stack_end) {
   auto* const start =

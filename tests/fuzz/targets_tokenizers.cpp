@@ -50,6 +50,7 @@ std::vector<std::string> trained_seed(const char* folder, const std::vector<cons
   std::filesystem::remove_all(scratch() / folder);
   trainer.train({.vocabulary = vocabulary}).save(scratch() / folder);
   std::vector<std::string> parts;
+  parts.reserve(names.size());
   for (const char* name : names) parts.push_back(read_scratch(std::string(folder) + "/" + name));
   std::filesystem::remove_all(scratch() / folder);
   std::vector<std::string> foreign = parts;

@@ -186,7 +186,7 @@ def test_an_error_leaves_nothing_behind():
         edgewise.explore(model, torch.full((1, 4), 99))
     assert model.training
     from edgewise import recording
-    assert recording._looking == []
+    assert recording._open.looking == []
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"abc", b"123456789", bytes(range(256)) * 41])
