@@ -161,8 +161,9 @@ class Harness:
             disk.play(call)
         self.clear()
         power_cut.write_out(disk.left(how, seed=at), self.watched, self.watched)
-        # The commit of a checkpoint is done when its folder is synced and closed, a call or two after the rename.
-        self.check_checkpoints(case, self.finished[max(0, at - 4)])
+        # A file is finished when its folder is synced and closed, and that folder's own, where it is new: five calls behind
+        # the rename at most.
+        self.check_checkpoints(case, self.finished[max(0, at - 6)])
         self.check_resumed(case)
 
     def random_kills(self, count, chance):

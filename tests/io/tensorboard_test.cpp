@@ -92,6 +92,7 @@ T number(const std::string& raw) {
 TEST(Crc32c, KnownAnswers) {  // RFC 3720, appendix B.4
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(masked_crc32c("123456789"), 0xC78AB0E5u);  // rotated by 15 to the right, and 0xA282EAD8 more
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43u);
   std::string rising;

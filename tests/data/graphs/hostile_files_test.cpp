@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/TensorIndexing.h>
+
 #include "data/graphs/npy.h"
 #include "data/graphs/pickle.h"
+#include "data/graphs/planetoid_kit.h"
 #include "data/readers/compressed.h"
 #include "kit/message_of.h"
 #include "kit/scratch_folder.h"
@@ -56,6 +59,35 @@ TEST(HostileFiles, ArraysOfPicklesClaimNoMoreThanTheyHold) {
     EXPECT_THAT(message_of([&] { pickled_array(*value, "array"); }), HasSubstr("array: expected an array of"))
         << kind;
   }
+}
+
+TEST(HostileFiles, APickleTakesNothingFromBelowItsMark) {
+  const std::string below = "\x80\x02K\x01(\x85.";  // a number, a mark, a tuple of one
+  EXPECT_THAT(message_of([&] { read_pickle(bytes_of(below), "below"); }),
+              HasSubstr("expected a value on the stack"));
+}
+
+TEST(HostileFiles, RowsOfAMatrixDoNotEndBeforeTheyBegin) {
+  const std::string falling =
+      "\x80\x02"
+      "cscipy.sparse.csr\ncsr_matrix\n)\x81}(" +
+      text("_shape") + number(3) + number(4) + "\x86" + text("indptr") +
+      array({4}, "i4", raw(std::vector<int32_t>{0, 2, 1, 3})) + text("indices") +
+      array({3}, "i4", raw(std::vector<int32_t>{0, 1, 2})) + text("data") +
+      array({3}, "f4", raw(std::vector<float>{1, 1, 1})) + "ub.";
+  EXPECT_THAT(message_of([&] { pickled_matrix(*read_pickle(bytes_of(falling), "falling"), "falling"); }),
+              HasSubstr("row 1 of the matrix ends before it begins"));
+}
+
+TEST(HostileFiles, AFeatureOfANodeOccursOnce) {
+  const kit::ScratchFolder scratch;
+  scratch.write("e", "0 1\n"), scratch.write("f", "1 2\n3 4\n"), scratch.write("l", "a\nb\n");
+  GraphData graph =
+      import_graph_files({.edges = scratch / "e", .features = scratch / "f", .labels = scratch / "l"}).graph;
+  EXPECT_EQ(message_of([&] { check_graph(graph, "graph"); }), "no error");
+  graph.feature_columns[1] = 0;
+  EXPECT_THAT(message_of([&] { check_graph(graph, "graph"); }),
+              HasSubstr("node 0 has feature 0 behind feature 0"));
 }
 
 std::string npy(const std::string& header) {

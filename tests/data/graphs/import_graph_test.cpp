@@ -53,6 +53,9 @@ TEST(Planetoid, FaultsNameTheFileAndThePlace) {
   EXPECT_THAT(message(), HasSubstr("line 1 of test.index: expected a node in [503, 505); found 505"));
   write_planetoid(scratch, "504\n504\n");
   EXPECT_THAT(message(), HasSubstr("test.index 2"));
+  scratch.write("ind.tiny.tx", matrix({4, {{{2, 7.f}}, {{1, 3.f}}}}));
+  scratch.write("ind.tiny.ty", one_hot({0, 1}, 2));
+  EXPECT_THAT(message(), HasSubstr("line 2 of test.index: node 504 occurs twice"));
   write_planetoid(scratch);
   const std::string whole = scratch.read("ind.tiny.graph");
   scratch.write("ind.tiny.graph", whole.substr(0, whole.size() / 2));
