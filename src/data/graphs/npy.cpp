@@ -13,6 +13,8 @@
 namespace edgewise::data {
 namespace {
 
+constexpr size_t kLongestHeader = 4096;
+
 template <typename Element>
 void widen(const uint8_t* from, std::vector<double>& values) {
   for (size_t n = 0; n < values.size(); ++n) {
@@ -66,6 +68,8 @@ NpyArray read_npy(std::span<const uint8_t> bytes, const std::string& origin) {
   if (!is_old) length |= size_t{bytes[10]} << 16 | size_t{bytes[11]} << 24;
   const size_t begin = is_old ? 10 : 12;
   TORCH_CHECK_VALUE(bytes.size() >= begin + length, origin, ": the file ends in its header");
+  TORCH_CHECK_VALUE(length <= kLongestHeader, origin, ": expected a header of at most ", kLongestHeader,
+                    " bytes, as arrays of numbers have; found ", length);
   const std::string_view header = as_text(bytes.subspan(begin, length));
   const std::string_view kind = entry(header, "descr", "'", '\'', origin),
                          order = entry(header, "fortran_order", "", ',', origin);
