@@ -81,7 +81,7 @@ TEST(HostileFiles, RowsOfAMatrixDoNotEndBeforeTheyBegin) {
 
 TEST(HostileFiles, AFeatureOfANodeOccursOnce) {
   const kit::ScratchFolder scratch;
-  scratch.write("e", "0 1\n"), scratch.write("f", "1 2\n3 4\n"), scratch.write("l", "a\nb\n");
+  scratch.write("e", "0 1\n"), scratch.write("f", "1 2\n3 4\n5 6\n7 8\n"), scratch.write("l", "a\na\na\nb\n");
   GraphData graph =
       import_graph_files({.edges = scratch / "e", .features = scratch / "f", .labels = scratch / "l"}).graph;
   EXPECT_EQ(message_of([&] { check_graph(graph, "graph"); }), "no error");
